@@ -1,0 +1,128 @@
+package initramfs
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cavaliergopher/cpio"
+	"github.com/klauspost/compress/zstd"
+)
+
+// PackOptions say how to pack a tree.
+type PackOptions struct {
+	Epoch time.Time          // modification time of every file: SOURCE_DATE_EPOCH
+	Level zstd.EncoderLevel  // 0 means DefaultLevel
+	Done  func(packed int64) // called now and then with the uncompressed bytes written so far; may be nil
+}
+
+// DefaultLevel is the compression level of images.
+const DefaultLevel = zstd.SpeedDefault
+
+// Sizes are the bytes of a packed tree.
+type Sizes struct {
+	Raw    int64 `json:"raw"`    // of the cpio archive
+	Packed int64 `json:"packed"` // after zstd
+}
+
+// maxSize is the largest file newc can hold: its size field is 8 hex digits.
+const maxSize = 1<<32 - 1
+
+// Pack writes the tree as a zstd-compressed newc cpio archive, the form the
+// kernel unpacks as its initramfs. Owner and group are root, entries are sorted
+// by path and numbered in that order, no two share an inode.
+//
+// The checksum of the compressed frame lets the kernel notice a damaged
+// download.
+func (t *Tree) Pack(w io.Writer, opt PackOptions) (Sizes, error) {
+	level := opt.Level
+	if level == 0 {
+		level = DefaultLevel
+	}
+	packed := &counter{w: w}
+	z, err := zstd.NewWriter(packed, zstd.WithEncoderLevel(level), zstd.WithEncoderCRC(true))
+	if err != nil {
+		return Sizes{}, fmt.Errorf("pack the image: %w", err)
+	}
+	raw := &counter{w: z, report: opt.Done}
+	if err := t.cpio(raw, opt.Epoch); err != nil {
+		return Sizes{}, fmt.Errorf("pack the image: %w", errors.Join(err, z.Close()))
+	}
+	if err := z.Close(); err != nil {
+		return Sizes{}, fmt.Errorf("pack the image: %w", err)
+	}
+	return Sizes{raw.n, packed.n}, nil
+}
+
+func (t *Tree) cpio(w io.Writer, epoch time.Time) error {
+	buf := bufio.NewWriterSize(w, 1<<20)
+	c := cpio.NewWriter(buf)
+	for i, e := range t.Entries() {
+		if err := writeEntry(c, e, int64(i+1), epoch); err != nil {
+			return fmt.Errorf("%s: %w", e.Path, err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		return err
+	}
+	return buf.Flush()
+}
+
+// writeEntry leaves Header.Checksum zero: the library would turn every later
+// header of the process into the crc variant otherwise.
+func writeEntry(c *cpio.Writer, e *Entry, inode int64, epoch time.Time) error {
+	h := &cpio.Header{Name: e.Path[1:], Mode: cpio.FileMode(e.Mode.Perm()), ModTime: epoch, Inode: inode, Links: 1}
+	switch {
+	case e.Mode.IsDir():
+		h.Mode |= cpio.TypeDir
+		h.Links = 2
+		return c.WriteHeader(h)
+	case e.Link != "":
+		h.Mode |= cpio.TypeSymlink
+		h.Size = int64(len(e.Link))
+		if err := c.WriteHeader(h); err != nil {
+			return err
+		}
+		_, err := io.WriteString(c, e.Link)
+		return err
+	}
+	if e.Size > maxSize {
+		return fmt.Errorf("%d bytes are too many for a cpio archive, which holds files of up to %d", e.Size, int64(maxSize))
+	}
+	h.Mode |= cpio.TypeReg
+	h.Size = e.Size
+	if err := c.WriteHeader(h); err != nil {
+		return err
+	}
+	r, err := e.Open()
+	if err != nil {
+		return err
+	}
+	defer r.Close() //nolint:errcheck // only read
+	n, err := io.Copy(c, r)
+	if err != nil {
+		return err
+	}
+	if n != e.Size {
+		return fmt.Errorf("shrank from %d to %d bytes while it was packed", e.Size, n)
+	}
+	return nil
+}
+
+// counter counts what passes through to w.
+type counter struct {
+	w      io.Writer
+	n      int64
+	report func(int64)
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	if c.report != nil {
+		c.report(c.n)
+	}
+	return n, err
+}
