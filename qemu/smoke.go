@@ -1,0 +1,102 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+)
+
+// DefaultDeadline is the time a boot may take: a TCG boot of a full image needs
+// seconds, on a loaded or small machine tens of seconds.
+const DefaultDeadline = 3 * time.Minute
+
+// Options says what to boot and how.
+type Options struct {
+	Image    Image
+	Machine  *Machine
+	Emulator *Emulator // the host's when nil
+	Accel    Accel
+	Deadline time.Duration // DefaultDeadline when zero
+	// Keep is a directory for console.log, report.jsonl and qemu.log of the
+	// run, in a folder named as the machine; nothing is kept when empty.
+	Keep string
+	// Follow gets the guest's console as it comes, if not nil.
+	Follow io.Writer
+}
+
+// smokeCmdline makes an image run by itself: everything it has, then off. The
+// kernel's messages stay on, since a panic has to be seen; a panic resets the
+// machine, which ends the run.
+func smokeCmdline(m *Machine) []string {
+	return []string{"console=ttyS0", "panic=-1", "p2p.plan=full", "p2p.after=poweroff", "p2p.node=" + m.Name}
+}
+
+// Argv returns the emulator's command line without running it. Sockets and
+// OVMF's variables are named as they would be, in a directory DIR.
+func (o Options) Argv(ctx context.Context) ([]string, error) {
+	e, err := o.emulator(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := Boot{
+		Kernel:  e.Runner.Path(o.Image.Kernel),
+		Initrd:  e.Runner.Path(o.Image.Initrd),
+		Cmdline: append(append([]string{}, o.Image.Cmdline...), smokeCmdline(o.Machine)...),
+		Accel:   o.Accel,
+		Console: "DIR/console", Report: "DIR/report", Control: "DIR/control", Vars: "DIR/vars",
+	}
+	if o.Machine.Firmware == OVMF {
+		if b.Code, _, err = e.ovmf(); err != nil {
+			return nil, err
+		}
+	}
+	return append([]string{e.Binary}, o.Machine.Args(b)...), nil
+}
+
+func (o Options) emulator(ctx context.Context) (*Emulator, error) {
+	if o.Emulator != nil {
+		return o.Emulator, nil
+	}
+	return Find(ctx, Host{})
+}
+
+// Smoke boots the image on the machine and judges the run. An error means that
+// no run took place; a run that went wrong is a Result with failed checks.
+func Smoke(ctx context.Context, o Options) (*Result, error) {
+	e, err := o.emulator(ctx)
+	if err != nil {
+		return nil, err
+	}
+	accel, reason, err := e.accel(ctx, o.Accel, o.Image)
+	if err != nil {
+		return nil, fmt.Errorf("probe of KVM: %w", err)
+	}
+	img := o.Image
+	img.Cmdline = append(append([]string{}, img.Cmdline...), smokeCmdline(o.Machine)...)
+	b := bootOptions{accel: accel, deadline: o.Deadline, follow: o.Follow}
+	if b.deadline == 0 {
+		b.deadline = DefaultDeadline
+	}
+	if o.Keep != "" {
+		b.keep = filepath.Join(o.Keep, o.Machine.Name)
+	}
+	run, err := e.boot(ctx, o.Machine, img, b)
+	if err != nil {
+		return nil, fmt.Errorf("boot of %s: %w", o.Machine.Name, err)
+	}
+	return &Result{
+		Version:     1,
+		Machine:     o.Machine.Name,
+		Image:       o.Image,
+		Emulator:    e.Version,
+		Accel:       accel,
+		AccelReason: reason,
+		Argv:        run.Argv,
+		Exit:        run.Exit,
+		Times:       run.Times(),
+		Checks:      Judge(o.Machine, run),
+		Logs:        b.keep,
+	}, nil
+}

@@ -1,0 +1,132 @@
+package qemu
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// maxStream bounds what is kept of one stream, so that a guest that prints
+// without end does not take the host's memory.
+const maxStream = 64 << 20
+
+// stream collects the lines that come out of one port of the guest.
+type stream struct {
+	start time.Time
+	seen  func(text string) // called with each line, if not nil
+	lines []Line
+}
+
+func (s *stream) read(r io.ReadWriter, log io.Writer) {
+	br := bufio.NewReader(io.LimitReader(io.TeeReader(r, log), maxStream))
+	for {
+		text, err := br.ReadString('\n')
+		if text != "" {
+			text = strings.TrimRight(text, "\r\n")
+			s.lines = append(s.lines, Line{time.Since(s.start), text})
+			if s.seen != nil {
+				s.seen(text)
+			}
+		}
+		if err != nil {
+			_, _ = io.Copy(io.Discard, r) // keep a writer beyond the bound going
+			return
+		}
+	}
+}
+
+// monitor speaks QMP (QEMU's docs/interop/qmp-spec) as far as needed to learn
+// why the guest ended.
+type monitor struct {
+	stopped func() // called when the guest is paused and can't go on
+	reason  string // of the SHUTDOWN event: guest-shutdown, guest-reset, …
+}
+
+type qmpMessage struct {
+	QMP   json.RawMessage `json:"QMP"`
+	Event string          `json:"event"`
+	Data  struct {
+		Reason string `json:"reason"`
+	} `json:"data"`
+}
+
+func (q *monitor) read(rw io.ReadWriter, _ io.Writer) {
+	dec := json.NewDecoder(rw)
+	for {
+		var msg qmpMessage
+		if err := dec.Decode(&msg); err != nil {
+			return
+		}
+		switch {
+		case msg.QMP != nil:
+			if _, err := io.WriteString(rw, `{"execute":"qmp_capabilities"}`+"\n"); err != nil {
+				return
+			}
+		case msg.Event == "SHUTDOWN":
+			q.reason = msg.Data.Reason
+		case msg.Event == "STOP" && q.reason == "":
+			q.stopped()
+		}
+	}
+}
+
+// socketDir makes a directory whose path leaves room for a socket's name within
+// the 108 bytes of sockaddr_un.
+func socketDir() (string, error) {
+	parent := os.TempDir()
+	if len(parent) > 60 {
+		parent = "/tmp"
+	}
+	dir, err := os.MkdirTemp(parent, "mkp2pimg-qemu-")
+	if err != nil {
+		return "", fmt.Errorf("directory for the emulator's sockets: %w", err)
+	}
+	return dir, nil
+}
+
+func listen(ctx context.Context, path string) (net.Listener, error) {
+	ln, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("socket for the emulator: %w", err)
+	}
+	return ln, nil
+}
+
+type discard struct{ io.Writer }
+
+func (discard) Close() error { return nil }
+
+// keepFile creates a file in dir, or gives a writer to nowhere when either is
+// empty.
+func keepFile(dir, name string) (io.WriteCloser, error) {
+	if dir == "" || name == "" {
+		return discard{io.Discard}, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("directory for the run's logs: %w", err)
+	}
+	return os.Create(filepath.Join(dir, name))
+}
+
+func copyFile(dst, src string) (err error) {
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close() //nolint:errcheck // only read
+	out, err := os.Create(dst)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	_, err = io.Copy(out, in)
+	return err
+}
