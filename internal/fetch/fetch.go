@@ -8,9 +8,20 @@ package fetch
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // File is one download, pinned by its digest.
@@ -29,8 +40,10 @@ type Client struct {
 	Offline  bool         // never use the network; file URLs still work
 	Progress Progress     // nil: quiet
 
+	once     sync.Once
+	http     *http.Client
 	mu       sync.Mutex
-	verified map[string]bool // paths that this process has hashed
+	verified map[string]bool // digests whose file this process has hashed
 }
 
 // Progress is told about downloads, not about cache hits. Start may be called
@@ -49,27 +62,125 @@ type Meter interface {
 	End(err error)
 }
 
+// parallel is how many downloads GetAll runs at a time: enough to hide round
+// trips, few enough to be polite to a mirror.
+const parallel = 4
+
 // Get returns the path of f inside the cache, downloading it if it isn't
 // there. The content at that path has been verified by this process.
+//
+// Besides the errors of the network it returns *ChecksumError, *OfflineError,
+// *NoSpaceError and *CacheError.
 func (c *Client) Get(ctx context.Context, f File) (string, error) {
-	return "", errors.ErrUnsupported
+	if !digest.MatchString(f.SHA256) {
+		return "", fmt.Errorf("fetch %s: %q is not a SHA-256 in lower-case hex", f.Name, f.SHA256)
+	}
+	path := c.Path(f.SHA256)
+	ok, err := c.cached(f, path)
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		if err := c.download(ctx, f, path); err != nil {
+			return "", err
+		}
+		c.markVerified(f.SHA256)
+	}
+	return path, nil
 }
 
 // GetAll is Get for many files, a few at a time. The paths are in the order
 // of files. The first error stops the rest.
 func (c *Client) GetAll(ctx context.Context, files []File) ([]string, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// Document returns the body at url, which no digest pins, such as a signed
-// index. It is not cached. A body longer than limit bytes is an error.
-func (c *Client) Document(ctx context.Context, url string, limit int64) ([]byte, error) {
-	return nil, errors.ErrUnsupported
+	if err := c.checkSpace(files); err != nil {
+		return nil, err
+	}
+	paths := make([]string, len(files))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for i, f := range files {
+		g.Go(func() (err error) {
+			paths[i], err = c.Get(ctx, f)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return paths, nil
 }
 
 // Path returns where a file with this SHA-256 is or would be in the cache.
-func (c *Client) Path(sha256 string) string { return "" }
+func (c *Client) Path(sha256 string) string {
+	return filepath.Join(c.Dir, "sha256", sha256[:min(2, len(sha256))], sha256)
+}
 
-// NewHTTPClient returns a client that honours HTTP_PROXY, HTTPS_PROXY and
-// NO_PROXY, gives up on dead servers and serves file URLs as well.
-func NewHTTPClient() *http.Client { return nil }
+var digest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// cached reports whether path holds f. A file there that isn't f is removed,
+// so that it is downloaded again, unless that can't be done.
+func (c *Client) cached(f File, path string) (bool, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, &CacheError{c.Dir, err}
+	}
+	sizeOK := f.Size <= 0 || info.Size() == f.Size
+	if sizeOK && c.isVerified(f.SHA256) {
+		return true, nil
+	}
+	got, err := hashFile(path)
+	if err != nil {
+		return false, &CacheError{c.Dir, err}
+	}
+	if got == f.SHA256 {
+		if !sizeOK {
+			return false, fmt.Errorf("%s: its SHA-256 is right, but it has %d bytes and not the %d that its index says",
+				f.Name, info.Size(), f.Size)
+		}
+		c.markVerified(f.SHA256)
+		return true, nil
+	}
+	if err := os.Remove(path); err != nil {
+		return false, &CacheError{c.Dir, err}
+	}
+	if c.Offline {
+		return false, &ChecksumError{File: f, From: path, Want: f.SHA256, Got: got}
+	}
+	return false, nil
+}
+
+func (c *Client) isVerified(sum string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.verified[sum]
+}
+
+func (c *Client) markVerified(sum string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.verified == nil {
+		c.verified = make(map[string]bool)
+	}
+	c.verified[sum] = true
+}
+
+func hashFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return hashAll(f)
+}
+
+// hashAll returns the SHA-256 of the whole of f.
+func hashAll(f *os.File) (string, error) {
+	h := sha256.New()
+	if _, err := io.Copy(h, io.NewSectionReader(f, 0, math.MaxInt64)); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
