@@ -1,0 +1,109 @@
+// Package checks judges the facts of a machine: will PCIe peer-to-peer work
+// between its GPUs, and if not, what has to change.
+//
+// Every finding has a stable ID, says what was read and where, what it means
+// and what to do on this very machine. Findings come from pure functions of
+// [facts.Facts]: a document saved anywhere is judged the same everywhere.
+package checks
+
+import (
+	"cmp"
+	"slices"
+
+	"mkp2pimg/firmware-checks/facts"
+)
+
+// Status is the outcome of one finding.
+type Status string
+
+// The outcomes. Unknown is never taken for a pass.
+const (
+	Pass    Status = "pass"
+	Warn    Status = "warn"    // works, slower or with a risk
+	Fail    Status = "fail"    // peer-to-peer does not work, or must not be trusted, until this is changed
+	Skip    Status = "skip"    // does not apply to this machine
+	Unknown Status = "unknown" // could not be told
+)
+
+// ID names a kind of finding. IDs are stable across releases.
+type ID string
+
+// The findings.
+const (
+	GPUPresent  ID = "P2P-GPU-PRESENT"
+	GPUPair     ID = "P2P-GPU-PAIR"
+	Virtual     ID = "P2P-VIRTUAL"
+	Above4G     ID = "P2P-ABOVE-4G"
+	ReBAR       ID = "P2P-REBAR"
+	ACSRedirect ID = "P2P-ACS-REDIRECT"
+	IOMMU       ID = "P2P-IOMMU"
+	CommandLine ID = "P2P-CMDLINE"
+)
+
+// Evidence is one thing that was read.
+type Evidence struct {
+	What  string `json:"what"`  // "ACS control of 0000:02:08.0"
+	Where string `json:"where"` // "config 0x156" or a path
+	Raw   string `json:"raw"`   // the value as read
+}
+
+// Finding is the judgement of one question about the machine.
+type Finding struct {
+	ID     ID     `json:"id"`
+	Status Status `json:"status"`
+	// Title says the finding in one line.
+	Title    string     `json:"title"`
+	Evidence []Evidence `json:"evidence,omitempty"`
+	// Meaning is one sentence: what follows for peer-to-peer traffic.
+	Meaning string `json:"meaning,omitempty"`
+	// Fix says what to do on this machine, one step a line; empty when nothing
+	// has to change.
+	Fix string `json:"fix,omitempty"`
+	// Devices and Pairs are the addresses of the functions concerned.
+	Devices []string    `json:"devices,omitempty"`
+	Pairs   [][2]string `json:"pairs,omitempty"`
+	// StandIn says that the finding is about stand-in devices, not GPUs.
+	StandIn bool `json:"stand_in,omitempty"`
+}
+
+// families are the checks, in the order of the report: each returns its
+// findings about f.
+var families = []func(f *facts.Facts) []Finding{
+	gpuPresent,
+	gpuPair,
+	virtual,
+	above4G,
+	rebar,
+	acsRedirect,
+	iommu,
+	commandLine,
+}
+
+// Run judges f. The order of the findings is that of the families, within a
+// family the worst first, then by device.
+func Run(f *facts.Facts) []Finding {
+	standIn := slices.ContainsFunc(f.GPUs(), func(d *facts.Device) bool { return d.StandIn })
+	var all []Finding
+	for _, family := range families {
+		found := family(f)
+		slices.SortStableFunc(found, func(a, b Finding) int {
+			return cmp.Compare(severity(b.Status), severity(a.Status))
+		})
+		all = append(all, found...)
+	}
+	if standIn {
+		for i := range all {
+			all[i].StandIn = true
+			all[i].Title = standInPrefix + all[i].Title
+		}
+	}
+	return all
+}
+
+// severity orders outcomes, worst highest.
+func severity(s Status) int {
+	return slices.Index([]Status{Skip, Pass, Warn, Unknown, Fail}, s)
+}
+
+// standInPrefix opens the title of every finding about stand-in devices.
+const standInPrefix = "stand-in device: "

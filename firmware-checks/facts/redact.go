@@ -1,0 +1,22 @@
+package facts
+
+import "regexp"
+
+// What identifies one machine or person rather than its kind.
+var private = []struct {
+	re   *regexp.Regexp
+	with string
+}{
+	{regexp.MustCompile(`(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "<uuid>"},
+	// Six or, as in BOOTIF, seven bytes. A PCI address has fewer.
+	{regexp.MustCompile(`(?i)\b(?:[0-9a-f]{2}[:-]){5,6}[0-9a-f]{2}\b`), "<mac>"},
+	{regexp.MustCompile(`://[^/@\s]+@`), "://<user>@"},
+}
+
+// redact replaces UUIDs, MAC addresses and credentials in URLs.
+func redact(s string) string {
+	for _, p := range private {
+		s = p.re.ReplaceAllString(s, p.with)
+	}
+	return s
+}

@@ -1,0 +1,66 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Verdict is the answer for the whole machine.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictReady    Verdict = "P2P-READY"
+	VerdictDegraded Verdict = "P2P-DEGRADED" // works, slower or with a risk
+	VerdictBlocked  Verdict = "P2P-BLOCKED"
+	VerdictNoGPU    Verdict = "P2P-NO-GPU" // fewer than two GPUs, nothing to pair
+	VerdictUnknown  Verdict = "P2P-UNKNOWN"
+)
+
+// Judge sums findings up in a verdict and its reason. One failure blocks. What
+// could not be told outweighs a warning: a machine is called ready or degraded
+// only when every question has an answer. Findings about stand-in devices never
+// say anything about GPUs, whatever they are.
+func Judge(findings []Finding) (Verdict, string) {
+	if slices.ContainsFunc(findings, func(f Finding) bool { return f.StandIn }) {
+		v, reason := judgeGPUs(findings)
+		return VerdictNoGPU, fmt.Sprintf("stand-in device in place of a GPU; judged as if it were one: %s, %s", v, reason)
+	}
+	return judgeGPUs(findings)
+}
+
+func judgeGPUs(findings []Finding) (Verdict, string) {
+	for _, f := range findings {
+		if (f.ID == GPUPresent || f.ID == GPUPair) && f.Status == Skip {
+			return VerdictNoGPU, f.Title
+		}
+	}
+	for _, level := range []struct {
+		status  Status
+		verdict Verdict
+	}{
+		{Fail, VerdictBlocked},
+		{Unknown, VerdictUnknown},
+		{Warn, VerdictDegraded},
+	} {
+		if reasons := titles(findings, level.status); reasons != "" {
+			return level.verdict, reasons
+		}
+	}
+	if titles(findings, Pass) == "" {
+		return VerdictUnknown, "nothing was checked"
+	}
+	return VerdictReady, "every check passed"
+}
+
+// titles joins the IDs and titles of the findings with status s.
+func titles(findings []Finding, s Status) string {
+	var out []string
+	for _, f := range findings {
+		if f.Status == s {
+			out = append(out, fmt.Sprintf("%s: %s", f.ID, strings.TrimPrefix(f.Title, standInPrefix)))
+		}
+	}
+	return strings.Join(out, "; ")
+}
