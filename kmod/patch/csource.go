@@ -1,0 +1,134 @@
+package patch
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+)
+
+// span is a half-open byte range.
+type span struct{ start, end int }
+
+// blankComments returns src with the text of its comments replaced by spaces, newlines
+// kept, so that offsets and line numbers stay those of src. With literals set, the
+// contents of string and character literals are blanked too.
+func blankComments(src []byte, literals bool) []byte {
+	out := bytes.Clone(src)
+	blank := func(from, to int) {
+		for i := from; i < to; i++ {
+			if out[i] != '\n' {
+				out[i] = ' '
+			}
+		}
+	}
+	for i := 0; i < len(src); {
+		switch {
+		case bytes.HasPrefix(src[i:], []byte("//")):
+			end := len(src)
+			if n := bytes.IndexByte(src[i:], '\n'); n >= 0 {
+				end = i + n
+			}
+			blank(i, end)
+			i = end
+		case bytes.HasPrefix(src[i:], []byte("/*")):
+			end := len(src)
+			if n := bytes.Index(src[i+2:], []byte("*/")); n >= 0 {
+				end = i + 2 + n + 2
+			}
+			blank(i, end)
+			i = end
+		case src[i] == '"' || src[i] == '\'':
+			end := literalEnd(src, i)
+			if literals {
+				blank(i+1, end-1)
+			}
+			i = end
+		default:
+			i++
+		}
+	}
+	return out
+}
+
+// literalEnd returns the offset after the literal that opens at i. A literal ends at its
+// line's end at the latest, so that a stray apostrophe in an #error line does no harm.
+func literalEnd(src []byte, i int) int {
+	quote := src[i]
+	for j := i + 1; j < len(src); j++ {
+		switch src[j] {
+		case '\\':
+			j++
+		case quote:
+			return j + 1
+		case '\n':
+			return j
+		}
+	}
+	return len(src)
+}
+
+// findBody returns the body of the one definition of the C function name in src, from the
+// opening brace to the closing brace in column 0. Prototypes, calls and macros of that name
+// are not definitions.
+func findBody(src []byte, name string) (span, error) {
+	code := blankComments(src, true)
+	var found []span
+	for _, m := range regexp.MustCompile(`\b`+regexp.QuoteMeta(name)+`\b`).FindAllIndex(code, -1) {
+		open := skipSpace(code, m[1])
+		if open >= len(code) || code[open] != '(' {
+			continue
+		}
+		end := closeParen(code, open)
+		if end < 0 {
+			continue
+		}
+		brace := skipSpace(code, end)
+		if brace >= len(code) || code[brace] != '{' {
+			continue
+		}
+		n := bytes.Index(code[brace:], []byte("\n}"))
+		if n < 0 {
+			continue
+		}
+		found = append(found, span{brace, brace + n + 2})
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return span{}, fmt.Errorf("function %s is not defined here", name)
+	default:
+		return span{}, fmt.Errorf("function %s is defined %d times here", name, len(found))
+	}
+}
+
+func skipSpace(code []byte, i int) int {
+	for i < len(code) && (code[i] == ' ' || code[i] == '\t' || code[i] == '\n' || code[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// closeParen returns the offset after the parenthesis that closes the one at open, or -1.
+func closeParen(code []byte, open int) int {
+	depth := 0
+	for i := open; i < len(code); i++ {
+		switch code[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+			if depth == 0 {
+				return i + 1
+			}
+		case '{', '}', ';':
+			return -1
+		}
+	}
+	return -1
+}
+
+// lineOf returns the 1-based line of offset in src.
+func lineOf(src []byte, offset int) int {
+	return bytes.Count(src[:offset], []byte("\n")) + 1
+}

@@ -1,0 +1,169 @@
+package patch
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMatrix plans the edits over every source tree in $MKP2PIMG_TREES: a folder of trees, or a
+// bare git repository with a tag per release. It prints a table of release × edit.
+func TestMatrix(t *testing.T) {
+	dir := os.Getenv("MKP2PIMG_TREES")
+	if dir == "" {
+		t.Skip("MKP2PIMG_TREES is not set to a folder of driver trees or a bare git repository")
+	}
+	edits := P2P(Auto)
+	var table strings.Builder
+	fmt.Fprint(&table, "release")
+	for _, e := range edits {
+		fmt.Fprintf(&table, "\t%s", strings.TrimPrefix(e.ID, "P2P-"))
+	}
+	marks := map[Status]string{Applied: "+", AlreadyApplied: "=", NotNeeded: ".", Refused: "!"}
+	count := 0
+	for name, tree := range trees(t, dir) {
+		count++
+		t.Run(name, func(t *testing.T) {
+			result, err := Plan(tree, edits)
+			assert.NoError(t, err)
+			require.NotNil(t, result)
+			fmt.Fprintf(&table, "\n%s", result.Driver)
+			for _, o := range result.Edits {
+				fmt.Fprintf(&table, "\t%s", marks[o.Status])
+			}
+			if err != nil {
+				return
+			}
+			again, err := Plan(overlay{tree, result}, edits)
+			require.NoError(t, err)
+			assert.Empty(t, again.Changed(), "a second run changes something")
+			for _, o := range again.Edits {
+				assert.NotEqual(t, Applied, o.Status, o.Edit.ID)
+			}
+			_, err = LoadOptions(tree)
+			assert.NoError(t, err)
+		})
+	}
+	require.NotZero(t, count, "no tree found in %s", dir)
+	t.Logf("+ applied, = already applied, . not needed, ! refused\n%s", table.String())
+}
+
+// overlay is a tree with a result's edits applied.
+type overlay struct {
+	fs.FS
+	result *Result
+}
+
+func (o overlay) Open(name string) (fs.File, error) {
+	if f := o.result.src.files[name]; f != nil && !f.missing {
+		return fstest.MapFS{name: {Data: f.new}}.Open(name)
+	}
+	return o.FS.Open(name)
+}
+
+// trees yields the source trees in dir by name.
+func trees(t *testing.T, dir string) func(yield func(string, fs.FS) bool) {
+	if _, err := os.Stat(filepath.Join(dir, "HEAD")); err == nil {
+		return gitTrees(t, dir)
+	}
+	return func(yield func(string, fs.FS) bool) {
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, e := range entries {
+			tree := os.DirFS(filepath.Join(dir, e.Name()))
+			if _, err := fs.Stat(tree, "version.mk"); err == nil && !yield(e.Name(), tree) {
+				return
+			}
+		}
+	}
+}
+
+// firstRelease is the first branch that the edits are meant for.
+const firstRelease = 535
+
+func gitTrees(t *testing.T, dir string) func(yield func(string, fs.FS) bool) {
+	out, err := exec.Command("git", "-C", dir, "tag", "--sort=version:refname").Output()
+	require.NoError(t, err)
+	tags := slices.DeleteFunc(strings.Fields(string(out)), func(tag string) bool {
+		branch, err := strconv.Atoi(strings.Split(tag, ".")[0])
+		return err != nil || branch < firstRelease
+	})
+	return func(yield func(string, fs.FS) bool) {
+		cat := startCatFile(t, dir)
+		for _, tag := range tags {
+			if !yield(tag, gitTree{cat, tag}) {
+				return
+			}
+		}
+	}
+}
+
+// catFile is a running "git cat-file --batch".
+type catFile struct {
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func startCatFile(t *testing.T, dir string) *catFile {
+	cmd := exec.Command("git", "-C", dir, "cat-file", "--batch")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		assert.NoError(t, in.Close())
+		assert.NoError(t, cmd.Wait())
+	})
+	return &catFile{in, bufio.NewReader(out)}
+}
+
+func (c *catFile) read(object string) (kind string, text []byte, err error) {
+	if _, err := fmt.Fprintln(c.in, object); err != nil {
+		return "", nil, err
+	}
+	header, err := c.out.ReadString('\n')
+	if err != nil {
+		return "", nil, err
+	}
+	fields := strings.Fields(header)
+	if len(fields) != 3 {
+		return "", nil, fs.ErrNotExist
+	}
+	size, err := strconv.Atoi(fields[2])
+	if err != nil {
+		return "", nil, err
+	}
+	text = make([]byte, size+1)
+	_, err = io.ReadFull(c.out, text)
+	return fields[1], text[:size], err
+}
+
+// gitTree is the tree of a tag.
+type gitTree struct {
+	cat *catFile
+	tag string
+}
+
+func (g gitTree) Open(name string) (fs.File, error) {
+	kind, text, err := g.cat.read(g.tag + ":" + name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	if kind == "tree" {
+		return fstest.MapFS{name + "/entry": {}}.Open(name)
+	}
+	return fstest.MapFS{name: {Data: text}}.Open(name)
+}

@@ -1,0 +1,270 @@
+package patch
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Status is how an edit ended.
+type Status string
+
+const (
+	// Applied means that the edit changed the text and its proofs hold.
+	Applied Status = "applied"
+	// AlreadyApplied means that the proofs held before anything was changed.
+	AlreadyApplied Status = "already-applied"
+	// NotNeeded means that a test of the edit fails in this tree; the reason says which.
+	NotNeeded Status = "not-needed"
+	// Refused means that the tree does not look as the edit expects.
+	Refused Status = "refused"
+)
+
+// Result is the outcome of planning edits over a tree.
+type Result struct {
+	// Driver is the release that the tree's version.mk names, such as "535.261.03".
+	Driver string
+	// Edits are the outcomes in the order of the edits.
+	Edits []Outcome
+
+	src *source
+}
+
+// Outcome is what became of one edit.
+type Outcome struct {
+	Edit   Edit
+	Status Status
+	// Reason says why the edit is not needed or refused.
+	Reason string
+	// Evidence are the answers to the edit's tests, with the lines that gave them.
+	Evidence []string
+	// LineBefore is the 1-based line of the anchor in the file as it was.
+	// Zero if there is none.
+	LineBefore int
+	// LineAfter is the 1-based line of the changed text in the file as it will be.
+	LineAfter int
+	// Candidates are the lines nearest to what was looked for ("12: text"), if refused.
+	Candidates []string
+
+	at    int // offset of the changed text in the edited file
+	grown int // bytes that the edit added
+}
+
+// RefusedError reports the edits that do not fit the tree.
+type RefusedError struct {
+	Driver string
+	Edits  []Outcome
+}
+
+func (e *RefusedError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d edits do not fit the source of driver %s; nothing was changed", len(e.Edits), e.Driver)
+	for _, o := range e.Edits {
+		fmt.Fprintf(&b, "\n%s: %s", o.Edit.ID, o.Reason)
+		for _, c := range o.Candidates {
+			fmt.Fprintf(&b, "\n\tnearest: %s", c)
+		}
+	}
+	return b.String()
+}
+
+// TreeError reports that a tree is not a full open-gpu-kernel-modules source tree.
+type TreeError struct{ Reason string }
+
+func (e *TreeError) Error() string {
+	return "not a full open-gpu-kernel-modules source tree: " + e.Reason
+}
+
+// Plan works out the edits over tree without writing anything. If any edit is refused, the
+// error is a [*RefusedError] and the result says what became of the others.
+func Plan(tree fs.FS, edits []Edit) (*Result, error) {
+	driver, err := TreeVersion(tree)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Driver: driver, src: newSource(tree)}
+	for _, e := range edits {
+		o, err := r.plan(e)
+		if err != nil {
+			return nil, fmt.Errorf("edit %s: %w", e.ID, err)
+		}
+		r.Edits = append(r.Edits, o)
+	}
+	r.numberLines()
+	return r, r.refused()
+}
+
+// TreeVersion returns the release that the tree says it is. The error is a [*TreeError] if
+// the tree lacks what every open-gpu-kernel-modules tree has.
+func TreeVersion(tree fs.FS) (string, error) {
+	text, err := fs.ReadFile(tree, "version.mk")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", &TreeError{"it has no version.mk"}
+	}
+	if err != nil {
+		return "", err
+	}
+	m := regexp.MustCompile(`(?m)^NVIDIA_VERSION\s*=\s*(\d+(?:\.\d+)+)\s*$`).FindSubmatch(text)
+	if m == nil {
+		return "", &TreeError{"its version.mk sets no NVIDIA_VERSION"}
+	}
+	for _, dir := range []string{"kernel-open", "src/nvidia"} {
+		if _, err := fs.Stat(tree, dir); err != nil {
+			return "", &TreeError{dir + " is missing; kernel source packages ship the resource manager " +
+				"precompiled, the edits need the whole upstream source"}
+		}
+	}
+	return string(m[1]), nil
+}
+
+func (r *Result) plan(e Edit) (Outcome, error) {
+	o := Outcome{Edit: e}
+	for _, t := range e.Needs {
+		holds, evidence, err := r.src.ask(t)
+		if err != nil {
+			return o, err
+		}
+		o.Evidence = append(o.Evidence, evidence)
+		if !holds {
+			o.Status, o.Reason = NotNeeded, t.Else
+			return o, nil
+		}
+	}
+	if e.Skip != "" {
+		o.Status, o.Reason = NotNeeded, e.Skip
+		return o, nil
+	}
+	f, err := r.src.file(e.File)
+	if err != nil {
+		return o, err
+	}
+	if f.missing {
+		return refuse(o, fmt.Sprintf("%s is not in the tree", e.File), nil), nil
+	}
+	r.apply(f, &o)
+	return o, nil
+}
+
+// apply carries out the edit of o on f, or refuses it.
+func (r *Result) apply(f *file, o *Outcome) {
+	e := o.Edit
+	body := span{0, len(f.new)}
+	if e.Func != "" {
+		var err error
+		if body, err = findBody(f.new, e.Func); err != nil {
+			*o = refuse(*o, fmt.Sprintf("%s: %v", e.File, err), nearestFuncs(f.new, e.Func))
+			return
+		}
+	}
+	code := blankComments(f.new, false)[body.start:body.end]
+	if unproven(code, e.Proofs) == "" {
+		o.Status = AlreadyApplied
+		return
+	}
+	where := fmt.Sprintf("%s: function %s", e.File, e.Func)
+	matches := e.Anchor.FindAllSubmatchIndex(code, -1)
+	if len(matches) != 1 {
+		reason := fmt.Sprintf("%s: anchor %q matches %d times, want once", where, e.Anchor, len(matches))
+		*o = refuse(*o, reason, nearestLines(f.new, body, e.Anchor.String()))
+		return
+	}
+	m := matches[0]
+	// Expanding over the text with its comments keeps the comments inside captures.
+	text := f.new[body.start:body.end]
+	insert := e.Anchor.Expand(nil, []byte(e.New), text, m)
+	at := span{body.start + m[0], body.start + m[1]}
+	edited := slices.Concat(f.new[:at.start], insert, f.new[at.end:])
+	grown := len(edited) - len(f.new)
+	after := blankComments(edited, false)[body.start : body.end+grown]
+	if what := unproven(after, e.Proofs); what != "" {
+		*o = refuse(*o, fmt.Sprintf("%s: after the edit this does not hold: %s", where, what), nil)
+		return
+	}
+	o.Status = Applied
+	o.LineBefore = lineOf(f.old, r.originalOffset(e.File, at.start))
+	r.shift(e.File, at, grown)
+	o.at, o.grown = at.start, grown
+	f.new = edited
+}
+
+// unproven returns what of the first proof that does not hold in code, or "".
+func unproven(code []byte, proofs []Proof) string {
+	for _, p := range proofs {
+		if len(p.Pattern.FindAllIndex(code, -1)) != p.Count {
+			return p.What
+		}
+	}
+	return ""
+}
+
+func refuse(o Outcome, reason string, candidates []string) Outcome {
+	o.Status, o.Reason, o.Candidates = Refused, reason, candidates
+	return o
+}
+
+// originalOffset translates an offset of the edited file into one of the file as it was.
+func (r *Result) originalOffset(name string, offset int) int {
+	f := r.src.files[name]
+	shift := 0
+	for _, o := range r.Edits {
+		if o.Edit.File == name && o.Status == Applied && o.at <= offset {
+			shift += o.grown
+		}
+	}
+	return min(max(offset-shift, 0), len(f.old))
+}
+
+// shift moves the places of earlier edits that lie behind a new one.
+func (r *Result) shift(name string, at span, grown int) {
+	for i := range r.Edits {
+		o := &r.Edits[i]
+		if o.Edit.File == name && o.Status == Applied && o.at >= at.end {
+			o.at += grown
+		}
+	}
+}
+
+func (r *Result) numberLines() {
+	for i := range r.Edits {
+		o := &r.Edits[i]
+		if o.Status == Applied {
+			o.LineAfter = lineOf(r.src.files[o.Edit.File].new, o.at)
+		}
+	}
+}
+
+func (r *Result) refused() error {
+	var refused []Outcome
+	for _, o := range r.Edits {
+		if o.Status == Refused {
+			refused = append(refused, o)
+		}
+	}
+	if refused == nil {
+		return nil
+	}
+	return &RefusedError{Driver: r.Driver, Edits: refused}
+}
+
+// Changed returns the paths that the edits change, sorted.
+func (r *Result) Changed() []string {
+	var names []string
+	for name, f := range r.src.files {
+		if !bytes.Equal(f.old, f.new) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}

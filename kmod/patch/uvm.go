@@ -1,0 +1,56 @@
+package patch
+
+import "regexp"
+
+const uvmVASpace = "kernel-open/nvidia-uvm/uvm_va_space.c"
+
+// uvmEdits keep managed memory off BAR1 peers. UVM up to 580 knows peers only by a peer id, and a
+// BAR1 peer has none: it would map and copy managed memory through an aperture of no meaning.
+// Ordinary allocations are mapped by the resource manager and are not concerned.
+func uvmEdits() []Edit {
+	unaware := Test{
+		File:    "kernel-open/nvidia-uvm/uvm_gpu.h",
+		Pattern: regexp.MustCompile(`\bUVM_GPU_LINK_PCIE_BAR1\b`),
+		Absent:  true,
+		Else:    "UVM of this release knows BAR1 peers",
+	}
+	perPair := Test{
+		File:    uvmVASpace,
+		Func:    "enable_peers",
+		Pattern: regexp.MustCompile(`peer_caps = &g_uvm_global\.peers\[table_index\];`),
+		Else:    "peer ids belong to parent GPUs in this release",
+	}
+	perParent := Test{
+		File:    uvmVASpace,
+		Func:    "enable_peers",
+		Pattern: regexp.MustCompile(`pair_index = uvm_gpu_pair_index\(gpu0->id, gpu1->id\);`),
+		Else:    "peer ids belong to pairs of GPUs in this release",
+	}
+	edit := func(id, noPeerID, index string, needs ...Test) Edit {
+		return Edit{
+			ID:       id,
+			Title:    "migrate managed memory through the host between BAR1 peers",
+			Why:      "UVM maps and copies managed memory of a peer by its peer id, and a BAR1 peer has none: data would go astray",
+			Replaces: "managed memory mapped through peer id 255",
+			Needs:    needs,
+			File:     uvmVASpace,
+			Func:     "enable_peers",
+			Anchor:   regexp.MustCompile(`(?m)^    processor_mask_array_set\(va_space->can_access, gpu0->id, gpu1->id\);`),
+			New: `    if (` + noPeerID + `) {
+        __set_bit(` + index + `, va_space->enabled_peers);
+        return NV_OK;
+    }
+
+${0}`,
+			Proofs: []Proof{
+				once("a peer without id gets no managed mappings", regexp.QuoteMeta("if ("+noPeerID+") {")),
+				once("other peers do", `\n    processor_mask_array_set\(va_space->can_access, gpu0->id, gpu1->id\);`),
+			},
+		}
+	}
+	return []Edit{
+		edit("P2P-E6-MANAGED", "UVM_APERTURE_PEER(peer_caps->peer_ids[0]) >= UVM_APERTURE_PEER_MAX", "table_index", unaware, perPair),
+		edit("P2P-E6-MANAGED-PARENT", "!uvm_gpus_are_smc_peers(gpu0, gpu1) &&\n"+
+			"        uvm_gpu_peer_aperture(gpu0, gpu1) >= UVM_APERTURE_PEER_MAX", "pair_index", unaware, perParent),
+	}
+}
