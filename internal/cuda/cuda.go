@@ -4,13 +4,92 @@
 // Package libcuda implements it with NVIDIA's libcuda.so.1 and package fake with
 // GPUs that exist only in memory. This package imports neither, so that
 // programs which only read results can be linked statically.
+//
+// Implementations are safe for use from any goroutine: each method makes its
+// context current on the thread it happens to run on. Errors of the driver are
+// of type [*Error].
 package cuda
+
+import "time"
+
+// A Driver is a CUDA driver after cuInit.
+type Driver interface {
+	// Version returns the newest CUDA version that the driver supports, as
+	// 1000*major + 10*minor.
+	Version() (int, error)
+	// Devices returns the visible GPUs in the driver's order.
+	Devices() ([]Device, error)
+}
+
+// A Device is a GPU.
+type Device interface {
+	Info() (DeviceInfo, error)
+	// CanAccessPeer tells whether contexts of this device may access the
+	// memory of peer, according to the driver.
+	CanAccessPeer(peer Device) (bool, error)
+	P2PAttributes(peer Device) (P2PAttributes, error)
+	// Retain returns the device's primary context and keeps it alive until
+	// its Release.
+	Retain() (Context, error)
+}
+
+// A Context is the primary context of a device.
+type Context interface {
+	// EnablePeer lets this context access all memory of peer, one way.
+	EnablePeer(peer Context) error
+	// Alloc returns n bytes of the device's memory.
+	Alloc(n int64) (Ptr, error)
+	Free(Ptr) error
+	// AllocHost returns n bytes of pinned host memory that each context can use.
+	AllocHost(n int64) (HostMemory, error)
+	FreeHost(HostMemory) error
+	// NewStream returns a stream that does not wait for the default stream.
+	NewStream() (Stream, error)
+	NewEvent() (Event, error)
+	Release() error
+}
+
+// A Stream executes operations of its context one after the other. Its methods
+// queue an operation and return; errors of the execution come with Done or with
+// any later call on the context.
+type Stream interface {
+	// Copy copies n bytes between any two places that the stream's context can
+	// access directly.
+	Copy(dst, src Ptr, n int64) error
+	// CopyPeer copies n bytes of src, in the memory of srcCtx, to dst, in the
+	// memory of dstCtx. The driver takes the data through host memory unless
+	// peer access is enabled.
+	CopyPeer(dst Ptr, dstCtx Context, src Ptr, srcCtx Context, n int64) error
+	// Fill sets n bytes at dst, a multiple of 4, to copies of word.
+	Fill(dst Ptr, word uint32, n int64) error
+	Record(Event) error
+	// Done tells whether all queued operations have ended. It does not wait.
+	Done() (bool, error)
+	Close() error
+}
+
+// An Event marks a place in a stream.
+type Event interface {
+	// Since returns the GPU time between two recorded events that have passed.
+	Since(start Event) (time.Duration, error)
+	Close() error
+}
+
+// A Ptr is an address of the unified address space that all GPUs and the host
+// share.
+type Ptr uint64
+
+// HostMemory is pinned host memory.
+type HostMemory struct {
+	Ptr   Ptr
+	Bytes []byte
+}
 
 // A DeviceInfo describes a GPU.
 type DeviceInfo struct {
 	BDF          string `json:"bdf"`    // "0000:41:00.0"
 	Name         string `json:"name"`   // "NVIDIA GeForce RTX 4090"
-	UUID         string `json:"uuid"`   // "GPU-" and 36 characters
+	UUID         string `json:"uuid"`   // 36 characters, without the "GPU-" of nvidia-smi
 	Memory       int64  `json:"memory"` // bytes
 	SMs          int    `json:"sms"`    // streaming multiprocessors
 	ComputeMajor int    `json:"compute_major"`

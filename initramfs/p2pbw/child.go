@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"mkp2pimg/internal/cuda"
+	"mkp2pimg/internal/cuda/libcuda"
+	"mkp2pimg/internal/measure"
+)
+
+// What a child is for: the value of --child, with an argument after a colon for
+// the last two.
+const (
+	partEnumerate = "enumerate"
+	partHold      = "hold"   // keep the driver and all GPUs awake until killed
+	partDevice    = "device" // BDF
+	partPair      = "pair"   // BDF,BDF
+)
+
+// A message is a line of a child's standard output. Each one replaces the one
+// before, so that the parent knows how far a child got that it had to kill.
+type message struct {
+	Inventory *measure.Inventory `json:"inventory,omitempty"`
+	Device    *measure.Device    `json:"device,omitempty"`
+	Pair      *measure.Pair      `json:"pair,omitempty"`
+	Problem   *measure.Problem   `json:"problem,omitempty"`
+}
+
+// An opener opens the driver; path is where it was loaded from.
+type opener func(library string) (drv cuda.Driver, path string, err error)
+
+func openDriver(library string) (cuda.Driver, string, error) {
+	var names []string
+	if library != "" {
+		names = []string{library}
+	}
+	drv, err := libcuda.Open(names...)
+	if err != nil {
+		return nil, "", err
+	}
+	path, err := drv.Path()
+	return drv, path, err
+}
+
+// child does one part and writes messages to stdout. Its exit code is zero if
+// the last message is whole, whatever it says.
+func child(ctx context.Context, o options, stdout, stderr io.Writer, open opener) int {
+	enc := json.NewEncoder(stdout)
+	var failed error
+	send := func(m message) {
+		if err := enc.Encode(m); failed == nil {
+			failed = err
+		}
+	}
+	if err := part(ctx, o, send, open); err != nil {
+		send(message{Problem: measure.NewProblem(measure.Setup, err)})
+	}
+	if failed != nil {
+		fmt.Fprintf(stderr, "p2pbw: child: %v\n", failed)
+		return 1
+	}
+	return 0
+}
+
+func part(ctx context.Context, o options, send func(message), open opener) error {
+	name, arg, _ := strings.Cut(o.child, ":")
+	drv, path, err := open(o.libcuda)
+	if err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, o.timeout, timeoutError{o.timeout})
+	defer cancel()
+	switch name {
+	case partEnumerate:
+		inv, err := measure.Enumerate(drv)
+		if err != nil {
+			return err
+		}
+		inv.Library, inv.DriverVersion = path, moduleVersion()
+		send(message{Inventory: &inv})
+	case partHold:
+		// The driver puts a GPU to sleep when the last process leaves it, and
+		// takes seconds to wake it for the next.
+		<-ctx.Done()
+	case partDevice:
+		d := measure.MeasureDevice(limited, drv, arg, o.settings, func(d measure.Device) { send(message{Device: &d}) })
+		send(message{Device: &d})
+	case partPair:
+		initiator, peer, _ := strings.Cut(arg, ",")
+		p := measure.MeasurePair(limited, drv, initiator, peer, o.settings, func(p measure.Pair) { send(message{Pair: &p}) })
+		send(message{Pair: &p})
+	default:
+		return fmt.Errorf("--child %s: no such part", o.child)
+	}
+	return nil
+}
+
+// timeoutError is the cause of a context that ended because GPUs did not answer.
+type timeoutError struct{ limit time.Duration }
+
+func (e timeoutError) Error() string { return fmt.Sprintf("no answer from the GPU within %v", e.limit) }
+func (e timeoutError) Unwrap() error { return context.DeadlineExceeded }
+
+// moduleVersion returns the version of the loaded nvidia.ko, or nothing if it
+// does not say.
+func moduleVersion() string {
+	v, err := os.ReadFile("/sys/module/nvidia/version")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(v))
+}

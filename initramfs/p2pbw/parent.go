@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mkp2pimg/internal/cuda"
+	"mkp2pimg/internal/measure"
+)
+
+// enumerateTimeout is for starting the driver, which takes seconds per GPU when
+// no other process uses them.
+const enumerateTimeout = 2 * time.Minute
+
+// A parent measures everything in children. It never touches a GPU itself, so
+// that it always comes to an end.
+type parent struct {
+	options
+	log io.Writer // progress, a line per part
+}
+
+// run measures what the options ask for. It returns a whole and judged result
+// even if everything failed.
+func (p parent) run(ctx context.Context) measure.Result {
+	r := measure.Result{
+		Version:  measure.Version,
+		Started:  time.Now().UTC().Truncate(time.Second),
+		Settings: p.settings,
+		Devices:  []measure.Device{},
+		Pairs:    []measure.Pair{},
+	}
+	holder := p.start(partHold, nil)
+	defer holder.kill()
+
+	out := p.start(partEnumerate, nil).wait(ctx, enumerateTimeout)
+	r.Inventory, r.Problem = out.last.Inventory, out.problem()
+	if r.Problem == nil {
+		r.Problem = p.unfit(r.Inventory.GPUs)
+	}
+	if r.Problem == nil {
+		p.measure(ctx, &r)
+	}
+	r.Verdict, r.Reason = measure.Judge(r)
+	return r
+}
+
+// unfit returns why the options can't be followed with these GPUs, or nil.
+func (p parent) unfit(gpus []cuda.DeviceInfo) *measure.Problem {
+	if len(gpus) == 0 {
+		return &measure.Problem{Kind: measure.NoGPU, Text: "the driver shows no GPU"}
+	}
+	for _, pair := range p.pairs {
+		for _, bdf := range pair {
+			if !slices.ContainsFunc(gpus, func(g cuda.DeviceInfo) bool { return g.BDF == bdf }) {
+				return &measure.Problem{Kind: measure.Setup, Text: fmt.Sprintf("the driver shows no GPU at %s, which --pair names", bdf)}
+			}
+		}
+	}
+	return nil
+}
+
+// measure fills in the devices and pairs of r.
+func (p parent) measure(ctx context.Context, r *measure.Result) {
+	gpus := r.Inventory.GPUs
+	chosen := func(a, b string) bool {
+		return len(p.pairs) == 0 || slices.Contains(p.pairs, [2]string{a, b}) || slices.Contains(p.pairs, [2]string{b, a})
+	}
+	for _, g := range gpus {
+		if len(p.pairs) > 0 && !slices.ContainsFunc(p.pairs, func(pair [2]string) bool { return slices.Contains(pair[:], g.BDF) }) {
+			continue
+		}
+		d := p.device(ctx, g)
+		r.Devices = append(r.Devices, d)
+		p.logf("%s: %s: %s", d.BDF, d.Verdict, d.Reason)
+	}
+	for _, a := range gpus {
+		for _, b := range gpus {
+			if a.BDF == b.BDF || !chosen(a.BDF, b.BDF) {
+				continue
+			}
+			pair := p.pair(ctx, a, b)
+			r.Pairs = append(r.Pairs, pair)
+			p.logf("%s to %s: %s: %s", pair.Initiator, pair.Peer, pair.Verdict, pair.Reason)
+		}
+	}
+}
+
+func (p parent) device(ctx context.Context, g cuda.DeviceInfo) measure.Device {
+	out := p.measureIn(ctx, partDevice+":"+g.BDF, g)
+	d := measure.Device{BDF: g.BDF, Measurements: []measure.Measurement{}, Checks: []measure.Check{}}
+	if out.last.Device != nil {
+		d = *out.last.Device
+	}
+	if problem := out.problem(); problem != nil {
+		d.Problem = problem
+	}
+	d.Verdict, d.Reason = measure.JudgeDevice(d)
+	return d
+}
+
+func (p parent) pair(ctx context.Context, a, b cuda.DeviceInfo) measure.Pair {
+	began := time.Now()
+	out := p.measureIn(ctx, partPair+":"+a.BDF+","+b.BDF, a, b)
+	pair := measure.Pair{Initiator: a.BDF, Peer: b.BDF, Measurements: []measure.Measurement{}, Checks: []measure.Check{}}
+	if out.last.Pair != nil {
+		pair = *out.last.Pair
+	}
+	if problem := out.problem(); problem != nil {
+		pair.Problem = problem
+	}
+	pair.Seconds = time.Since(began).Seconds()
+	pair.Verdict, pair.Reason = measure.JudgePair(pair, p.settings)
+	return pair
+}
+
+// measureIn runs part in a child of its own, unless ctx has ended.
+func (p parent) measureIn(ctx context.Context, part string, gpus ...cuda.DeviceInfo) outcome {
+	if ctx.Err() != nil {
+		return outcome{err: errInterrupted, kind: measure.Interrupted}
+	}
+	return p.start(part, gpus).wait(ctx, p.timeout+grace)
+}
+
+func (p parent) logf(format string, args ...any) {
+	// Progress that can't be written is no reason to stop measuring.
+	_, _ = fmt.Fprintf(p.log, format+"\n", args...)
+}
+
+// start starts a child for part, which sees only the given GPUs, or all.
+func (p parent) start(part string, gpus []cuda.DeviceInfo) *process {
+	args := []string{
+		"--child=" + part,
+		"--size=" + strconv.FormatInt(p.settings.Size, 10),
+		"--samples=" + strconv.Itoa(p.settings.Samples),
+		"--min=" + strconv.FormatFloat(p.settings.MinGBps, 'g', -1, 64),
+		"--full=" + strconv.FormatBool(p.settings.Full),
+		"--staged=" + strconv.FormatBool(p.settings.Staged),
+		"--seed=" + strconv.FormatUint(p.settings.Seed, 10),
+		"--timeout=" + p.timeout.String(),
+		"--libcuda=" + p.libcuda,
+	}
+	return startProcess(args, visible(gpus))
+}
+
+// visible returns the environment variable that hides all other GPUs from
+// libcuda, so that one that does not answer any more is left alone; none for
+// no GPUs. An instance of a partitioned GPU is left as the user chose it.
+func visible(gpus []cuda.DeviceInfo) []string {
+	var ids []string
+	for _, g := range gpus {
+		if strings.Contains(g.Name, " MIG ") {
+			return nil
+		}
+		ids = append(ids, "GPU-"+g.UUID)
+	}
+	if ids == nil {
+		return nil
+	}
+	return []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(ids, ",")}
+}
