@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	checks "mkp2pimg/firmware-checks"
 )
 
 // maxLine bounds one line of a report; the facts of a large machine are a few
@@ -19,7 +21,7 @@ type Run struct {
 	Start        *RunStart // nil when the line is missing
 	End          *RunEnd   // nil when the run never ended
 	Steps        []*StepResult
-	Findings     []Finding
+	Findings     []checks.Finding
 	Verdict      *Verdict        // nil when no stage reached one
 	Facts        json.RawMessage // the machine's facts, nil when not gathered
 	Measurements []StepMeasurement
@@ -50,6 +52,18 @@ type StepResult struct {
 	Extensions     []Extension
 }
 
+// Reason returns why the step did not complete: its last error, else its last
+// log line.
+func (s *StepResult) Reason() string {
+	if n := len(s.Errors); n > 0 {
+		return s.Errors[n-1].Message
+	}
+	if n := len(s.Logs); n > 0 {
+		return s.Logs[n-1].Message
+	}
+	return ""
+}
+
 // SeriesResult is one series of measurements.
 type SeriesResult struct {
 	SeriesStart
@@ -71,9 +85,8 @@ type StepError struct {
 
 // Verdict is the answer of the run.
 type Verdict struct {
-	// Verdict is P2P-READY, P2P-DEGRADED, P2P-BLOCKED, P2P-NO-GPU or P2P-UNKNOWN.
-	Verdict string `json:"verdict"`
-	Reason  string `json:"reason"`
+	Verdict checks.Verdict `json:"verdict"`
+	Reason  string         `json:"reason"` // one sentence
 }
 
 // The names of the extensions that mkp2pimg writes.
@@ -267,7 +280,7 @@ func (b *builder) addStep(a *stepArtifact, at time.Time) {
 func (b *builder) addExtension(e *Extension) {
 	switch e.Name {
 	case ExtFinding:
-		var f Finding
+		var f checks.Finding
 		if json.Unmarshal(e.Content, &f) == nil && f.ID != "" {
 			b.run.Findings = append(b.run.Findings, f)
 		}
