@@ -47,14 +47,10 @@ func linkEdits() []Edit {
 		Title:    "keep NVLink for pairs that have it",
 		Why:      "RMForceP2PType=2 asks for BAR1 on PCIe, but also turns NVLink off",
 		Replaces: "a denial of NVLink when BAR1 is forced",
-		Needs: []Test{{
-			File:    "src/nvidia/interface/nvrm_registry.h",
-			Pattern: regexp.MustCompile(`(?m)^#define\s+NV_REG_STR_RM_FORCE_P2P_TYPE_BAR1P2P\s`),
-			Else:    "the PCIe protocol is chosen apart from the link in this release",
-		}},
-		File:   p2pCaps,
-		Func:   function,
-		Anchor: regexp.MustCompile(`(\(pKernelBif->forceP2PType != NV_REG_STR_RM_FORCE_P2P_TYPE_NVLINK\))\)`),
+		Needs:    []Test{pcieKeyAbsent},
+		File:     p2pCaps,
+		Func:     function,
+		Anchor:   regexp.MustCompile(`(\(pKernelBif->forceP2PType != NV_REG_STR_RM_FORCE_P2P_TYPE_NVLINK\))\)`),
 		New: `${1} &&
         (pKernelBif->forceP2PType != NV_REG_STR_RM_FORCE_P2P_TYPE_BAR1P2P))`,
 		Proofs: []Proof{
@@ -62,4 +58,70 @@ func linkEdits() []Edit {
 				`\(pKernelBif->forceP2PType != NV_REG_STR_RM_FORCE_P2P_TYPE_BAR1P2P\)\)`),
 		},
 	}}
+}
+
+// fallbackEdits make a pair that can't have the BAR1 peer-to-peer that was asked for report no
+// peer-to-peer. The stock driver grants the mailbox instead, which is not set up then: programs
+// are told that they can reach the peer, and their data goes astray without an error.
+func fallbackEdits() []Edit {
+	const over = "_kp2pCapsGetStatusOverPcieBar1"
+	fallback := func(id, asked string, needs Test) Edit {
+		return Edit{
+			ID:       id,
+			Title:    "don't fall back to the mailbox where BAR1 was asked for",
+			Why:      "with ForceP2P the fallback claims access that does not work, and writes are lost without an error",
+			Replaces: "a grant of mailbox peer-to-peer without a mailbox",
+			Needs:    []Test{needs},
+			File:     p2pCaps,
+			Func:     "p2pGetCapsStatus",
+			Anchor:   regexp.MustCompile(`(\*pConnectivity = P2P_CONNECTIVITY_PCIE_BAR1;\n            \}\n)`),
+			New: `${1}            else if (gpumgrGetSubDeviceCount(gpuMask) > 1)
+            {
+                gpuInstance = 0;
+                pGpu = gpumgrGetNextGpu(gpuMask, &gpuInstance);
+
+                if (` + asked + `)
+                {
+                    *pP2PWriteCapStatus = NV0000_P2P_CAPS_STATUS_NOT_SUPPORTED;
+                    *pP2PReadCapStatus = NV0000_P2P_CAPS_STATUS_NOT_SUPPORTED;
+                    *pConnectivity = P2P_CONNECTIVITY_UNKNOWN;
+                }
+            }
+`,
+			Proofs: []Proof{
+				once("BAR1 that was asked for and is not there is no connection", regexp.QuoteMeta("if ("+asked+")")+
+					`\s*\{[^}]*NOT_SUPPORTED;[^}]*NOT_SUPPORTED;[^}]*P2P_CONNECTIVITY_UNKNOWN;\s*\}`),
+				once("BAR1 still is one", `\*pConnectivity = P2P_CONNECTIVITY_PCIE_BAR1;`),
+			},
+		}
+	}
+	return []Edit{
+		{
+			ID:       "P2P-E5-ORDER",
+			Title:    "ask for static BAR1 before ForceP2P is heeded",
+			Why:      "a pair without static BAR1 is told that it has BAR1 peer-to-peer, and fails when it uses it",
+			Replaces: "a forced answer given before the pair is looked at",
+			Needs: []Test{{
+				File: p2pCaps,
+				Func: over,
+				Pattern: regexp.MustCompile(`(?s)_kp2pCapsCheckStatusOverridesForPcie\(.*` +
+					`kbusIsPcieBar1P2PMappingSupported_HAL\(`),
+				Else: "this release looks at the pair first, or does not heed ForceP2P here at all",
+			}},
+			File: p2pCaps,
+			Func: over,
+			Anchor: regexp.MustCompile(`(?s)(    if \(_kp2pCapsCheckStatusOverridesForPcie\([^{]*\{\s*return NV_OK;\s*\}\n)` +
+				`(.*?    while \(.*?\n    \}\n)`),
+			New: "${2}\n${1}",
+			Proofs: []Proof{
+				once("static BAR1 is asked for first", `(?s)kbusIsPcieBar1P2PMappingSupported_HAL\(.*`+
+					`_kp2pCapsCheckStatusOverridesForPcie\(`),
+				once("ForceP2P is heeded once", `_kp2pCapsCheckStatusOverridesForPcie\(`),
+			},
+		},
+		fallback("P2P-E5-FALLBACK",
+			"GPU_GET_KERNEL_BIF(pGpu)->forceP2PType == NV_REG_STR_RM_FORCE_P2P_TYPE_BAR1P2P", pcieKeyAbsent),
+		fallback("P2P-E5-FALLBACK-PCIE",
+			"GPU_GET_KERNEL_BIF(pGpu)->pcieP2PType == NV_REG_STR_RM_PCIEP2P_TYPE_BAR1", pcieKeyPresent),
+	}
 }

@@ -91,6 +91,7 @@ func P2P(mode Mode) []Edit {
 	edits = append(edits, gmmuEdits()...)
 	edits = append(edits, mappingEdits()...)
 	edits = append(edits, capsEdits()...)
+	edits = append(edits, leaveOut(mode, fallbackEdits())...)
 	edits = append(edits, leaveOut(mode, linkEdits())...)
 	edits = append(edits, leaveToOption(mode, overrideEdits())...)
 	edits = append(edits, leaveOut(mode, uvmEdits())...)

@@ -4,17 +4,26 @@ import "regexp"
 
 const kernelBIF = "src/nvidia/src/kernel/gpu/bif/kernel_bif.c"
 
-// overrideEdits turn peer-to-peer over BAR1 on by default. Registry keys passed as module options
-// do the same; see [LoadOptions].
-func overrideEdits() []Edit {
-	const function = "_kbifInitRegistryOverrides"
-	separate := Test{
+// Releases from 575 on choose between mailbox and BAR1 by a registry key of its own; before, the
+// key that chooses the link does both.
+var (
+	pcieKeyPresent = Test{
 		File:    registry,
 		Pattern: regexp.MustCompile(`(?m)^#define\s+NV_REG_STR_RM_PCIEP2P_TYPE_BAR1\s`),
 		Else:    "this release has no key for the PCIe protocol",
 	}
-	joint := separate
-	joint.Absent, joint.Else = true, "the PCIe protocol has a key of its own in this release"
+	pcieKeyAbsent = Test{
+		File:    pcieKeyPresent.File,
+		Pattern: pcieKeyPresent.Pattern,
+		Absent:  true,
+		Else:    "the PCIe protocol has a key of its own in this release",
+	}
+)
+
+// overrideEdits turn peer-to-peer over BAR1 on by default. Registry keys passed as module options
+// do the same; see [LoadOptions].
+func overrideEdits() []Edit {
+	const function = "_kbifInitRegistryOverrides"
 	def := func(id, title, field, from, to string, needs ...Test) Edit {
 		return Edit{
 			ID:       id,
@@ -37,9 +46,9 @@ func overrideEdits() []Edit {
 		def("P2P-E5-OVERRIDE", "allow reads and writes over PCIe whatever the chipset", "p2pOverride",
 			"BIF_P2P_NOT_OVERRIDEN", forceP2P),
 		def("P2P-E5-TYPE", "prefer BAR1 over the mailbox", "forceP2PType",
-			"NV_REG_STR_RM_FORCE_P2P_TYPE_DEFAULT", "NV_REG_STR_RM_FORCE_P2P_TYPE_BAR1P2P", joint),
+			"NV_REG_STR_RM_FORCE_P2P_TYPE_DEFAULT", "NV_REG_STR_RM_FORCE_P2P_TYPE_BAR1P2P", pcieKeyAbsent),
 		def("P2P-E5-PCIE-TYPE", "prefer BAR1 over the mailbox", "pcieP2PType",
-			"NV_REG_STR_RM_PCIEP2P_TYPE_DEFAULT", "NV_REG_STR_RM_PCIEP2P_TYPE_BAR1", separate),
+			"NV_REG_STR_RM_PCIEP2P_TYPE_DEFAULT", "NV_REG_STR_RM_PCIEP2P_TYPE_BAR1", pcieKeyPresent),
 		{
 			ID:       "P2P-E5-STATIC",
 			Title:    "map the framebuffer in BAR1 where it fits",
