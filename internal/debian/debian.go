@@ -5,12 +5,26 @@ package debian
 
 import (
 	"context"
-	"errors"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 
 	"mkp2pimg/internal/fetch"
+)
+
+// Default places of the Debian archives.
+const (
+	DefaultMirror         = "https://deb.debian.org/debian"
+	DefaultSecurityMirror = "https://deb.debian.org/debian-security"
+	DefaultSnapshot       = "https://snapshot.debian.org/archive"
 )
 
 // Suite names the part of an archive to read, as a sources.list line does.
@@ -21,17 +35,23 @@ type Suite struct {
 	Components []string // such as "main", "non-free-firmware"
 }
 
-// Default places of the Debian archives.
-const (
-	DefaultMirror         = "https://deb.debian.org/debian"
-	DefaultSecurityMirror = "https://deb.debian.org/debian-security"
-	DefaultSnapshot       = "https://snapshot.debian.org/archive"
-)
-
 // Suites returns the suites of a release (codename such as "bookworm") in
 // which this program looks for its inputs: the release, its updates and its
 // security fixes, with all components. Empty mirrors mean the default ones.
-func Suites(codename, mirror, securityMirror string) []Suite { return nil }
+func Suites(codename, mirror, securityMirror string) []Suite {
+	if mirror == "" {
+		mirror = DefaultMirror
+	}
+	if securityMirror == "" {
+		securityMirror = DefaultSecurityMirror
+	}
+	components := []string{"main", "contrib", "non-free", "non-free-firmware"}
+	return []Suite{
+		{codename, mirror, DefaultSnapshot + "/debian", components},
+		{codename + "-updates", mirror, DefaultSnapshot + "/debian", components},
+		{codename + "-security", securityMirror, DefaultSnapshot + "/debian-security", components},
+	}
+}
 
 // Origin is the verified index that a package or source was found in.
 type Origin struct {
@@ -41,48 +61,24 @@ type Origin struct {
 }
 
 // URLs returns where the file at path (below the mirror's base) can be had:
-// the mirror, then the archive's snapshot of the index's date.
-func (o *Origin) URLs(path string) []string { return nil }
-
-// Package is one binary package of an index.
-type Package struct {
-	Name, Version, Architecture string
-	Source, SourceVersion       string
-	Component                   string
-	Filename                    string // path below the mirror's base
-	SHA256                      string
-	Size                        int64  // bytes of the .deb
-	InstalledSize               int64  // KiB
-	Priority                    string // "required" … "optional"
-	PreDepends, Depends         string // as written in the index
-	Provides                    string
-	Origin                      *Origin
+// the mirror, then the archive's snapshots around the index's date.
+//
+// A snapshot URL answers with the last state recorded up to its time. The
+// recording follows the index within hours, so a file that came with this
+// very index is only in the one of the next day.
+func (o *Origin) URLs(path string) []string {
+	urls := []string{join(o.Mirror, path)}
+	if o.Snapshot != "" && !o.Date.IsZero() {
+		for _, t := range []time.Time{o.Date, o.Date.AddDate(0, 0, 1)} {
+			urls = append(urls, join(o.Snapshot, t.UTC().Format("20060102T150405Z"), path))
+		}
+	}
+	return urls
 }
 
-// File returns what to fetch for the package.
-func (p *Package) File() fetch.File { return fetch.File{} }
-
-// Source is one source package, from a Sources index or a .dsc.
-type Source struct {
-	Name, Version, Format string
-	Component             string
-	Directory             string // path below the mirror's base; empty from a .dsc
-	Files                 []SourceFile
-	Origin                *Origin // nil from a .dsc
+func join(base string, parts ...string) string {
+	return strings.TrimRight(base, "/") + "/" + path.Join(parts...)
 }
-
-// SourceFile is one file of a source package.
-type SourceFile struct {
-	Name   string
-	SHA256 string
-	Size   int64
-}
-
-// Orig returns the upstream tarball (name_version.orig.tar.*).
-func (s *Source) Orig() (SourceFile, error) { return SourceFile{}, errors.ErrUnsupported }
-
-// File returns what to fetch for one of the source package's files.
-func (s *Source) File(f SourceFile) fetch.File { return fetch.File{} }
 
 // Client reads archives through a fetch client.
 type Client struct {
@@ -91,45 +87,125 @@ type Client struct {
 	Now   func() time.Time   // nil: time.Now
 }
 
-// Packages returns the index of the binary packages of one architecture
-// (such as "amd64") and of architecture "all" in the given suites.
-func (c *Client) Packages(ctx context.Context, arch string, suites ...Suite) (*Index, error) {
-	return nil, errors.ErrUnsupported
+// maxInRelease bounds an InRelease document: the largest of Debian's are
+// below 300 kB.
+const maxInRelease = 8 << 20
+
+// release fetches and verifies the index of a suite.
+func (c *Client) release(ctx context.Context, s Suite) (*Release, *Origin, error) {
+	url := join(s.Mirror, "dists", s.Name, "InRelease")
+	data, err := c.Fetch.Document(ctx, url, maxInRelease)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys, now := c.Keys, time.Now
+	if keys == nil {
+		keys = ArchiveKeys()
+	}
+	if c.Now != nil {
+		now = c.Now
+	}
+	rel, err := ParseInRelease(data, keys, now())
+	if err == nil && s.Name != rel.Suite && s.Name != rel.Codename {
+		err = fmt.Errorf("%w: it is for %s (%s)", ErrWrongSuite, rel.Codename, rel.Suite)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", url, err)
+	}
+	sum := sha256.Sum256(data)
+	return rel, &Origin{Suite: s, Date: rel.Date, InRelease: hex.EncodeToString(sum[:])}, nil
 }
 
-// Sources returns the index of the source packages in the given suites.
-func (c *Client) Sources(ctx context.Context, suites ...Suite) (*SourceIndex, error) {
-	return nil, errors.ErrUnsupported
+// index is one Packages or Sources file to read.
+type index struct {
+	origin    *Origin
+	component string
+	name      string // for messages
+	file      fetch.File
 }
 
-// Index holds the binary packages of several suites.
-type Index struct{}
-
-// Origins returns the indexes that were read, in the order of the suites.
-func (x *Index) Origins() []*Origin { return nil }
-
-// Lookup returns the newest version of a package. "name=version" asks for
-// exactly that version.
-func (x *Index) Lookup(name string) (*Package, bool) { return nil, false }
-
-// Names returns the names of all packages that match accepts, sorted.
-func (x *Index) Names(match func(name string) bool) []string { return nil }
-
-// ResolveOptions changes what Resolve returns.
-type ResolveOptions struct {
-	Exclude []string // packages to take as installed, with what only they need
+// indexes lists the files called names below each component of the suites.
+// A name such as "binary-all/Packages" is left out where the suite says that
+// it has none.
+func (c *Client) indexes(ctx context.Context, suites []Suite, names ...string) ([]index, error) {
+	var all []index
+	for _, s := range suites {
+		rel, origin, err := c.release(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		for _, component := range s.Components {
+			for _, name := range names {
+				if name == allPackages && !rel.separateAll() {
+					continue
+				}
+				file, err := rel.index(path.Join(component, name), origin)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, index{origin, component, s.Name + "/" + component + "/" + name, file})
+			}
+		}
+	}
+	return all, nil
 }
 
-// Resolve returns the named packages ("name" or "name=version") and all that
-// they need through Pre-Depends and Depends, sorted by name.
-func (x *Index) Resolve(names []string, opt ResolveOptions) ([]*Package, error) {
-	return nil, errors.ErrUnsupported
+const allPackages = "binary-all/Packages"
+
+// read fetches the indexes and calls fn for each paragraph of each of them.
+func (c *Client) read(ctx context.Context, indexes []index, fields []string, fn func(index, paragraph) error) error {
+	files := make([]fetch.File, len(indexes))
+	for i, x := range indexes {
+		files[i] = x.file
+	}
+	paths, err := c.Fetch.GetAll(ctx, files)
+	if err != nil {
+		return err
+	}
+	for i, x := range indexes {
+		if err := readIndex(paths[i], fields, func(p paragraph) error { return fn(x, p) }); err != nil {
+			return fmt.Errorf("%s: %w", x.name, err)
+		}
+	}
+	return nil
 }
 
-// SourceIndex holds the source packages of several suites.
-type SourceIndex struct{}
+func readIndex(path string, fields []string, fn func(paragraph) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r, err := decompress(f)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return readParagraphs(r, fields, fn)
+}
 
-// Lookup returns a source package; an empty version asks for the newest.
-func (x *SourceIndex) Lookup(name, version string) (*Source, error) {
-	return nil, errors.ErrUnsupported
+// index returns the compressed form of an index that reads fastest. Xz files
+// are a quarter smaller than gzip's, but take ten times as long to unpack.
+func (r *Release) index(name string, o *Origin) (fetch.File, error) {
+	for _, ext := range []string{".gz", ".xz", ""} {
+		sum, ok := r.Files[name+ext]
+		if !ok {
+			continue
+		}
+		plain := path.Join("dists", o.Name, name+ext)
+		urls := o.URLs(plain)
+		if r.ByHash {
+			urls = slices.Insert(urls, 0, join(o.Mirror, path.Dir(plain), "by-hash", "SHA256", sum.SHA256))
+		}
+		return fetch.File{Name: o.Name + "/" + name + ext, URLs: urls, SHA256: sum.SHA256, Size: sum.Size}, nil
+	}
+	return fetch.File{}, fmt.Errorf("suite %s at %s has no %s: it has the components %s for the architectures %s",
+		o.Name, o.Mirror, name, strings.Join(r.Components, ", "), strings.Join(r.Architectures, ", "))
+}
+
+// discard reads r to its end, so that checks at the end of a compressed
+// stream are made.
+func discard(r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	return err
 }
