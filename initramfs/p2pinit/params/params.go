@@ -1,0 +1,304 @@
+// Package params reads the kernel parameters that steer the image: p2p.plan,
+// p2p.report and so on. [Doc] lists them all.
+package params
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Plan says how much of the run takes place.
+type Plan string
+
+// The plans.
+const (
+	Full  Plan = "full"  // everything
+	Check Plan = "check" // facts and checks, no driver and no measurement
+	Shell Plan = "shell" // hardware modules only, then a shell
+)
+
+// Driver says which build of the NVIDIA driver is loaded.
+type Driver string
+
+// The drivers.
+const (
+	P2P   Driver = "p2p"   // with the peer-to-peer edits
+	Stock Driver = "stock" // as NVIDIA published it
+	None  Driver = "none"
+)
+
+// After says what the machine does when the report is delivered.
+type After string
+
+// What can come after.
+const (
+	PowerOff   After = "poweroff"
+	Reboot     After = "reboot"
+	Hold       After = "hold"  // leave the result on the screen
+	StartShell After = "shell" // a shell on the console
+)
+
+// Params are the parameters of a run.
+type Params struct {
+	Plan   Plan
+	Driver Driver
+	Report *url.URL // nil: the report is not sent
+	Node   string   // empty: the machine has no id of its own
+	After  After
+	Stream []Serial // further report streams
+	// Deadlines replace the default deadlines of stages.
+	Deadlines map[string]time.Duration
+	// GPU is "vvvv:dddd": devices of this id stand in for GPUs.
+	GPU string
+}
+
+// Serial is a serial port for the report.
+type Serial struct {
+	Device string // ttyS1, without /dev/
+	Baud   int    // bits per second; 0 leaves the port's speed as it is
+}
+
+// Stages are the names that p2p.deadline.<stage> knows, in the order in which
+// they run.
+var Stages = []string{"mount", "modules", "facts", "checks", "driver", "bandwidth", "report", "after"}
+
+// Parameter documents one kernel parameter.
+type Parameter struct {
+	Name    string // p2p.plan; "<stage>" stands for the name of a stage
+	Values  string // the syntax of its value
+	Default string
+	Text    string // one or two sentences
+}
+
+// parameter is one row of the table that parsing and documentation share.
+type parameter struct {
+	Parameter
+	set func(p *Params, stage, value string) error
+}
+
+var table = []parameter{
+	{Parameter{"p2p.plan", "full|check|shell", "full",
+		"How much to do: everything; facts and checks without driver and measurement; or only load the hardware's modules and start a shell."},
+		func(p *Params, _, v string) error { return oneOf(&p.Plan, v, Full, Check, Shell) }},
+	{Parameter{"p2p.driver", "p2p|stock|none", "p2p",
+		"Which build of the NVIDIA driver to load: with the peer-to-peer edits, as published, or none (no measurement)."},
+		func(p *Params, _, v string) error { return oneOf(&p.Driver, v, P2P, Stock, None) }},
+	{Parameter{"p2p.report", "http(s) URL", "none",
+		"Where to PUT the report (JSON lines) when the run is over. The network is set up by DHCP on every wired port with a link."},
+		setReport},
+	{Parameter{"p2p.node", "name", "none",
+		"The machine's id in the report; letters, digits and . _ : - only."},
+		setNode},
+	{Parameter{"p2p.after", "poweroff|reboot|hold|shell", "poweroff with p2p.report, else shell",
+		"What to do when the report is delivered. hold leaves the result on the screen until the machine is switched off."},
+		func(p *Params, _, v string) error { return oneOf(&p.After, v, PowerOff, Reboot, Hold, StartShell) }},
+	{Parameter{"p2p.stream", "ttyS<n>[,baud]", "none",
+		"A serial port that the report is streamed to while the run goes on, besides the virtio port org.mkp2pimg.report if there is one. May be repeated."},
+		setStream},
+	{Parameter{"p2p.deadline.<stage>", "duration (90s, 5m)", "see the stage",
+		"How long a stage may take; one that takes longer is reported and left behind. Stages: " + strings.Join(Stages, ", ") + "."},
+		setDeadline},
+	{Parameter{"p2p.gpu", "vvvv:dddd", "none",
+		"Treat PCI devices of this vendor and device id as if they were GPUs, to try the checks on a machine without any; the report says so."},
+		setGPU},
+}
+
+// Doc returns the documentation of all parameters, in the order in which a
+// manual lists them.
+func Doc() []Parameter {
+	doc := make([]Parameter, 0, len(table))
+	for _, p := range table {
+		doc = append(doc, p.Parameter)
+	}
+	return doc
+}
+
+// Parse reads the p2p.* parameters of a kernel command line. A parameter that is
+// unknown or has a bad value changes nothing and gives a warning, since a typing
+// error in a boot menu must not cost the run. The last of several counts.
+func Parse(cmdline string) (Params, []string) {
+	p := Params{Plan: Full, Driver: P2P, Deadlines: map[string]time.Duration{}}
+	var warnings []string
+	for _, arg := range Split(cmdline) {
+		name, value, _ := strings.Cut(arg, "=")
+		if !strings.HasPrefix(name, "p2p.") && !strings.HasPrefix(name, "p2p_") {
+			continue
+		}
+		row, stage := lookup(name)
+		if row == nil {
+			warnings = append(warnings, unknown(name))
+			continue
+		}
+		if err := row.set(&p, stage, value); err != nil {
+			warnings = append(warnings, fmt.Sprintf("kernel parameter %s=%s ignored: %v", name, value, err))
+		}
+	}
+	if p.After == "" {
+		p.After = StartShell
+		if p.Report != nil {
+			p.After = PowerOff
+		}
+	}
+	return p, warnings
+}
+
+// lookup finds the row of a parameter, and the stage in its name if it has one.
+func lookup(name string) (*parameter, string) {
+	for i := range table {
+		prefix, found := strings.CutSuffix(table[i].Name, "<stage>")
+		switch {
+		case !found && name == table[i].Name:
+			return &table[i], ""
+		case found && strings.HasPrefix(name, prefix):
+			return &table[i], strings.TrimPrefix(name, prefix)
+		}
+	}
+	return nil, ""
+}
+
+func unknown(name string) string {
+	known := make([]string, 0, len(table))
+	for _, p := range table {
+		known = append(known, p.Name)
+	}
+	return fmt.Sprintf("unknown kernel parameter %s ignored%s", name, meant(name, known))
+}
+
+// meant is a hint at the known name nearest to a mistyped one, or nothing when
+// none is near.
+func meant(name string, known []string) string {
+	best := slices.MinFunc(known, func(a, b string) int { return distance(name, a) - distance(name, b) })
+	if distance(name, best) > 3 {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %s?)", best)
+}
+
+// distance is the Levenshtein distance: the insertions, deletions and
+// replacements of bytes that turn a into b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}
+
+// Split divides a kernel command line into its arguments the way the kernel does
+// (lib/cmdline.c, next_arg): at white space outside double quotes; quotes around
+// an argument or around a value are removed.
+func Split(cmdline string) []string {
+	var args []string
+	for rest := strings.TrimLeft(cmdline, space); rest != ""; rest = strings.TrimLeft(rest, space) {
+		quoted, end := false, len(rest)
+		for i := range len(rest) {
+			if rest[i] == '"' {
+				quoted = !quoted
+			} else if !quoted && strings.IndexByte(space, rest[i]) >= 0 {
+				end = i
+				break
+			}
+		}
+		args = append(args, unquote(rest[:end]))
+		rest = rest[end:]
+	}
+	return args
+}
+
+// space are the bytes that the kernel's isspace() knows.
+const space = " \t\n\v\f\r\xa0"
+
+func unquote(arg string) string {
+	if inner, ok := strings.CutPrefix(arg, `"`); ok {
+		return strings.TrimSuffix(inner, `"`)
+	}
+	name, value, ok := strings.Cut(arg, "=")
+	if inner, quoted := strings.CutPrefix(value, `"`); ok && quoted {
+		return name + "=" + strings.TrimSuffix(inner, `"`)
+	}
+	return arg
+}
+
+func oneOf[T ~string](dst *T, value string, allowed ...T) error {
+	if !slices.Contains(allowed, T(value)) {
+		return fmt.Errorf("want one of %v", allowed)
+	}
+	*dst = T(value)
+	return nil
+}
+
+func setReport(p *Params, _, v string) error {
+	u, err := url.Parse(v)
+	if err != nil {
+		return err
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return fmt.Errorf("want a URL such as http://lab:8080/reports/node7")
+	}
+	p.Report = u
+	return nil
+}
+
+var (
+	nodeName   = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+	serialPort = regexp.MustCompile(`^(tty(?:S|AMA|USB)\d{1,3}|hvc\d)(?:,(\d{3,7}))?$`)
+	pciID      = regexp.MustCompile(`^[0-9a-fA-F]{4}:[0-9a-fA-F]{4}$`)
+)
+
+func setNode(p *Params, _, v string) error {
+	if !nodeName.MatchString(v) {
+		return fmt.Errorf("want up to 128 letters, digits and . _ : -")
+	}
+	p.Node = v
+	return nil
+}
+
+func setStream(p *Params, _, v string) error {
+	m := serialPort.FindStringSubmatch(v)
+	if m == nil {
+		return fmt.Errorf("want a serial port such as ttyS1 or ttyS1,115200")
+	}
+	s := Serial{Device: m[1]}
+	if m[2] != "" {
+		if _, err := fmt.Sscan(m[2], &s.Baud); err != nil {
+			return err
+		}
+	}
+	p.Stream = append(p.Stream, s)
+	return nil
+}
+
+func setDeadline(p *Params, stage, v string) error {
+	if !slices.Contains(Stages, stage) {
+		return fmt.Errorf("no stage %q%s", stage, meant(stage, Stages))
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d <= 0 {
+		return fmt.Errorf("want a time such as 90s or 5m")
+	}
+	p.Deadlines[stage] = d
+	return nil
+}
+
+func setGPU(p *Params, _, v string) error {
+	if !pciID.MatchString(v) {
+		return fmt.Errorf("want vendor and device id such as 1b36:0005")
+	}
+	p.GPU = strings.ToLower(v)
+	return nil
+}

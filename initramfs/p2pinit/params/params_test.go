@@ -1,0 +1,119 @@
+package params
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParse(t *testing.T) {
+	defaults := func(change func(*Params)) Params {
+		p := Params{Plan: Full, Driver: P2P, After: StartShell, Deadlines: map[string]time.Duration{}}
+		if change != nil {
+			change(&p)
+		}
+		return p
+	}
+	lab := &url.URL{Scheme: "http", Host: "lab:8080", Path: "/reports/n7"}
+	tests := map[string]struct {
+		in       string
+		want     Params
+		warnings []string
+	}{
+		"empty":       {"", defaults(nil), nil},
+		"not ours":    {"root=/dev/sda1 quiet p2pfoo=1", defaults(nil), nil},
+		"plan":        {"quiet p2p.plan=check\n", defaults(func(p *Params) { p.Plan = Check }), nil},
+		"last counts": {"p2p.plan=check p2p.plan=shell", defaults(func(p *Params) { p.Plan = Shell }), nil},
+		"report changes what comes after": {"p2p.report=http://lab:8080/reports/n7",
+			defaults(func(p *Params) { p.Report, p.After = lab, PowerOff }), nil},
+		"unless it is said": {"p2p.after=hold p2p.report=http://lab:8080/reports/n7",
+			defaults(func(p *Params) { p.Report, p.After = lab, Hold }), nil},
+		"quoted value":    {`p2p.node="n7" x`, defaults(func(p *Params) { p.Node = "n7" }), nil},
+		"quoted argument": {`"p2p.node=n7" x`, defaults(func(p *Params) { p.Node = "n7" }), nil},
+		"streams": {"p2p.stream=ttyS1 p2p.stream=ttyS2,57600",
+			defaults(func(p *Params) { p.Stream = []Serial{{"ttyS1", 0}, {"ttyS2", 57600}} }), nil},
+		"deadline": {"p2p.deadline.driver=90s",
+			defaults(func(p *Params) { p.Deadlines["driver"] = 90 * time.Second }), nil},
+		"stand-in": {"p2p.gpu=1B36:0005", defaults(func(p *Params) { p.GPU = "1b36:0005" }), nil},
+
+		"typing error":    {"p2p.drivr=none", defaults(nil), []string{"unknown kernel parameter p2p.drivr ignored (did you mean p2p.driver?)"}},
+		"nothing near":    {"p2p.frobnicate", defaults(nil), []string{"unknown kernel parameter p2p.frobnicate ignored"}},
+		"underscore":      {"p2p_plan=check", defaults(nil), []string{"unknown kernel parameter p2p_plan ignored (did you mean p2p.plan?)"}},
+		"bad value":       {"p2p.driver=nvidia", defaults(nil), []string{"kernel parameter p2p.driver=nvidia ignored: want one of [p2p stock none]"}},
+		"no value":        {"p2p.after", defaults(nil), []string{"kernel parameter p2p.after= ignored: want one of [poweroff reboot hold shell]"}},
+		"bad URL":         {"p2p.report=lab/x", defaults(nil), []string{"kernel parameter p2p.report=lab/x ignored: want a URL such as http://lab:8080/reports/node7"}},
+		"bad escape":      {"p2p.report=http://%zz/", defaults(nil), []string{`kernel parameter p2p.report=http://%zz/ ignored: parse "http://%zz/": invalid URL escape "%zz"`}},
+		"bad node":        {`p2p.node="a b"`, defaults(nil), []string{"kernel parameter p2p.node=a b ignored: want up to 128 letters, digits and . _ : -"}},
+		"path as stream":  {"p2p.stream=../mem", defaults(nil), []string{"kernel parameter p2p.stream=../mem ignored: want a serial port such as ttyS1 or ttyS1,115200"}},
+		"unknown stage":   {"p2p.deadline.drivers=9s", defaults(nil), []string{`kernel parameter p2p.deadline.drivers=9s ignored: no stage "drivers" (did you mean driver?)`}},
+		"no unit":         {"p2p.deadline.driver=90", defaults(nil), []string{"kernel parameter p2p.deadline.driver=90 ignored: want a time such as 90s or 5m"}},
+		"negative":        {"p2p.deadline.driver=-1s", defaults(nil), []string{"kernel parameter p2p.deadline.driver=-1s ignored: want a time such as 90s or 5m"}},
+		"bad id":          {"p2p.gpu=10de", defaults(nil), []string{"kernel parameter p2p.gpu=10de ignored: want vendor and device id such as 1b36:0005"}},
+		"warnings add up": {"p2p.x p2p.y", defaults(nil), []string{"unknown kernel parameter p2p.x ignored (did you mean p2p.gpu?)", "unknown kernel parameter p2p.y ignored (did you mean p2p.gpu?)"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, warnings := Parse(tt.in)
+			assert.Equal(t, tt.want, got)
+			assert.Equal(t, tt.warnings, warnings)
+		})
+	}
+}
+
+func TestSplit(t *testing.T) {
+	tests := map[string]struct {
+		in   string
+		want []string
+	}{
+		"empty":         {"", nil},
+		"spaces":        {" \t\n", nil},
+		"plain":         {"a b=c\n", []string{"a", "b=c"}},
+		"quoted value":  {`a="b c" d`, []string{"a=b c", "d"}},
+		"quoted whole":  {`"a=b c" d`, []string{"a=b c", "d"}},
+		"inner quote":   {`a=b"c d"e f`, []string{`a=b"c d"e`, "f"}},
+		"open quote":    {`a="b c`, []string{"a=b c"}},
+		"lone quote":    {`"`, []string{""}},
+		"dyndbg inside": {`dyndbg="file a.c +p; func b" x=1`, []string{"dyndbg=file a.c +p; func b", "x=1"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, Split(tt.in)) })
+	}
+}
+
+func TestDistance(t *testing.T) {
+	assert.Equal(t, 0, distance("plan", "plan"))
+	assert.Equal(t, 4, distance("", "plan"))
+	assert.Equal(t, 3, distance("kitten", "sitting"))
+	assert.Equal(t, 1, distance("plan", "plans"))
+}
+
+// TestDocIsComplete holds the table to what it promises: each documented
+// parameter is accepted with its own default where that is a value.
+func TestDocIsComplete(t *testing.T) {
+	require.NotEmpty(t, Doc())
+	for _, d := range Doc() {
+		assert.NotEmpty(t, d.Text, d.Name)
+		assert.NotEmpty(t, d.Values, d.Name)
+		name := strings.ReplaceAll(d.Name, "<stage>", "mount")
+		_, warnings := Parse(name + "=\x01")
+		require.Len(t, warnings, 1)
+		assert.Contains(t, warnings[0], "kernel parameter "+name, "known, with a bad value")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(`a="b c" p2p.plan=check p2p.deadline.x=1s "p2p.node`)
+	f.Add("p2p.report=http://[::1]:80/%41 p2p.stream=ttyS1,9600")
+	f.Fuzz(func(t *testing.T, in string) {
+		p, _ := Parse(in)
+		assert.Contains(t, []Plan{Full, Check, Shell}, p.Plan)
+		assert.Contains(t, []After{PowerOff, Reboot, Hold, StartShell}, p.After)
+		for _, s := range p.Stream {
+			assert.NotContains(t, s.Device, "/")
+		}
+	})
+}
