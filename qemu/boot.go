@@ -26,6 +26,7 @@ type Image struct {
 type Line struct {
 	At   time.Duration // arrival, since the emulator was started
 	Text string        // without its end
+	Cut  bool          // the stream ended before the line did
 }
 
 // Run is what one boot left behind.
@@ -187,7 +188,7 @@ func (e *Emulator) boot(ctx context.Context, m *Machine, img Image, o bootOption
 
 	run.Console, run.Report = console.lines, report.lines
 	run.Stderr = strings.TrimSpace(stderr.String())
-	run.Exit = exit(err, context.Cause(ctx), control.reason, o.deadline)
+	run.Exit = exit(err, context.Cause(ctx), control.reason, run.Stderr, o.deadline)
 	if log, err := keepFile(o.keep, "qemu.log"); err == nil {
 		fmt.Fprintf(log, "%s\n%s\n", Quote(run.Argv), run.Stderr)
 		err = log.Close()
@@ -200,7 +201,7 @@ func (e *Emulator) boot(ctx context.Context, m *Machine, img Image, o bootOption
 
 // exit judges how a run ended: from the error of the emulator's process, the
 // cause for which it was killed, and the reason of the monitor's SHUTDOWN event.
-func exit(err, cause error, reason string, deadline time.Duration) Exit {
+func exit(err, cause error, reason, stderr string, deadline time.Duration) Exit {
 	switch {
 	case errors.Is(cause, errDeadline):
 		return Exit{Deadline, fmt.Sprintf("killed after %v", deadline)}
@@ -211,7 +212,7 @@ func exit(err, cause error, reason string, deadline time.Duration) Exit {
 	case cause != nil && err != nil:
 		return Exit{Interrupted, cause.Error()}
 	case err != nil:
-		return Exit{Failed, "the emulator ended: " + err.Error()}
+		return Exit{Failed, strings.TrimSuffix("the emulator ended: "+err.Error()+": "+lastLine(stderr), ": ")}
 	case reason == "guest-shutdown":
 		return Exit{Kind: PowerOff}
 	case reason == "guest-reset":

@@ -85,17 +85,23 @@ func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Min
 // MarshalText gives the version as [Version.String] does.
 func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
+// UnmarshalText reads a version as [Version.String] gives it.
+func (v *Version) UnmarshalText(text []byte) error {
+	_, err := fmt.Sscanf(string(text), "%d.%d.%d", &v.Major, &v.Minor, &v.Micro)
+	return err
+}
+
 // ErrNoEmulator is the error of [Find] where there is no QEMU.
 var ErrNoEmulator = errors.New("qemu-system-x86_64 is not installed: install the package qemu-system-x86 (Debian, Ubuntu), qemu-system-x86-core (Fedora) or qemu-base (Arch)")
 
-const binary = "qemu-system-x86_64"
+const program = "qemu-system-x86_64"
 
 // Find looks for QEMU where the runner runs commands, and asks its version.
 func Find(ctx context.Context, r Runner) (*Emulator, error) {
-	e := &Emulator{Runner: r, Binary: filepath.Join("/usr/bin", binary)}
+	e := &Emulator{Runner: r, Binary: filepath.Join("/usr/bin", program)}
 	if r.Root() == "/" {
 		var err error
-		if e.Binary, err = exec.LookPath(binary); err != nil {
+		if e.Binary, err = exec.LookPath(program); err != nil {
 			return nil, ErrNoEmulator
 		}
 	} else if _, err := os.Stat(filepath.Join(r.Root(), e.Binary)); err != nil {

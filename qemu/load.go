@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	checks "mkp2pimg/firmware-checks"
 )
 
 //go:embed machines/*.yaml
@@ -223,6 +225,13 @@ func (m *Machine) mistakes() []*ParseError {
 		if len(f.Status) == 0 {
 			bad(field, "has no status")
 		}
+		for k, status := range f.Status {
+			oneOf(bad, fmt.Sprintf("%s.status[%d]", field, k), status, checks.Pass, checks.Warn, checks.Fail, checks.Skip, checks.Unknown)
+		}
+	}
+	for i, v := range m.Expect.Verdicts {
+		oneOf(bad, fmt.Sprintf("expect.verdicts[%d]", i), v,
+			checks.VerdictReady, checks.VerdictDegraded, checks.VerdictBlocked, checks.VerdictNoGPU, checks.VerdictUnknown)
 	}
 	return errs
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	checks "mkp2pimg/firmware-checks"
 )
 
 // A Machine describes an emulated q35 computer: its memory, firmware, IOMMU and
@@ -128,17 +130,24 @@ func (k Kind) endpoint() bool {
 // Expect is what the image must report on a machine.
 type Expect struct {
 	// Verdicts holds the final verdicts that are right; any when empty.
-	Verdicts []string `yaml:"verdicts,omitempty" json:"verdicts,omitempty"`
+	Verdicts []checks.Verdict `yaml:"verdicts,omitempty" json:"verdicts,omitempty"`
 	// Findings that the report must hold.
 	Findings []ExpectedFinding `yaml:"findings,omitempty" json:"findings,omitempty"`
 }
 
-// ExpectedFinding is met by a finding with this id, one of these statuses and
-// every one of these pieces of text in its evidence.
+// ExpectedFinding is met by a finding with this ID, one of these statuses and
+// each of these pieces of text in the raw value of some evidence.
 type ExpectedFinding struct {
-	ID       string   `yaml:"id" json:"id"`
-	Status   []string `yaml:"status" json:"status"`
-	Evidence []string `yaml:"evidence,omitempty" json:"evidence,omitempty"`
+	ID       string          `yaml:"id" json:"id"`
+	Status   []checks.Status `yaml:"status" json:"status"`
+	Evidence []string        `yaml:"evidence,omitempty" json:"evidence,omitempty"`
+}
+
+func (e ExpectedFinding) String() string {
+	if len(e.Evidence) == 0 {
+		return or(e.Status)
+	}
+	return or(e.Status) + " with " + strings.Join(e.Evidence, ", ")
 }
 
 // Size is a number of bytes, written with a binary suffix: 512M, 16G.

@@ -41,16 +41,6 @@ const (
 	Skip Status = "skip"
 )
 
-// Times are points of a run in seconds since the emulator was started, 0 where
-// the point was not reached.
-type Times struct {
-	Kernel       float64 `json:"kernel"`        // zero of the kernel's clock
-	Init         float64 `json:"init"`          // first line of the report
-	FirstFinding float64 `json:"first_finding"` // first judgement in the report
-	ReportEnd    float64 `json:"report_end"`    // testRunEnd
-	End          float64 `json:"end"`           // the emulator ended
-}
-
 // OK reports whether no check failed. Skipped checks don't count: see Count.
 func (r *Result) OK() bool { return r.Count(Fail) == 0 }
 

@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,8 +31,9 @@ func (s *stream) read(r io.ReadWriter, log io.Writer) {
 	for {
 		text, err := br.ReadString('\n')
 		if text != "" {
+			whole := strings.HasSuffix(text, "\n")
 			text = strings.TrimRight(text, "\r\n")
-			s.lines = append(s.lines, Line{time.Since(s.start), text})
+			s.lines = append(s.lines, Line{At: time.Since(s.start), Text: text, Cut: !whole})
 			if s.seen != nil {
 				s.seen(text)
 			}
@@ -41,6 +43,18 @@ func (s *stream) read(r io.ReadWriter, log io.Writer) {
 			return
 		}
 	}
+}
+
+// join puts lines together again.
+func join(lines []Line) []byte {
+	var b bytes.Buffer
+	for _, l := range lines {
+		b.WriteString(l.Text)
+		if !l.Cut {
+			b.WriteByte('\n')
+		}
+	}
+	return b.Bytes()
 }
 
 // monitor speaks QMP (QEMU's docs/interop/qmp-spec) as far as needed to learn

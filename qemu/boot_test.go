@@ -1,0 +1,161 @@
+package qemu
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// multiboot makes a kernel of the Multiboot Specification 0.6.96 that prints
+// to the two serial ports and then ends as told.
+func multiboot(t *testing.T, com1, com2 string, end []byte) string {
+	t.Helper()
+	const load = 0x100000
+	print := func(port uint32, text string) []byte {
+		code := []byte{0xbb} // mov ebx, port
+		code = binary.LittleEndian.AppendUint32(code, port)
+		// call over the text, which leaves its address on the stack
+		code = append(code, 0xe8)
+		code = binary.LittleEndian.AppendUint32(code, uint32(len(text)+1))
+		code = append(append(code, text...), 0)
+		return append(code,
+			0x5e,       // pop esi
+			0x8a, 0x0e, // next: mov cl, [esi]
+			0x46,       // inc esi
+			0x84, 0xc9, // test cl, cl
+			0x74, 0x0f, // jz done
+			0x8d, 0x53, 0x05, // wait: lea edx, [ebx+5]: line status
+			0xec,       // in al, dx
+			0xa8, 0x20, // test al, 0x20: transmitter empty
+			0x74, 0xf8, // jz wait
+			0x89, 0xda, // mov edx, ebx
+			0x88, 0xc8, // mov al, cl
+			0xee,       // out dx, al
+			0xeb, 0xea, // jmp next
+		) // done:
+	}
+	const magic, flags = 0x1badb002, 1 << 16 // flags: addresses follow
+	sum := uint32(0)
+	sum -= magic + flags
+	code := []byte{0xbc} // mov esp, stack
+	code = binary.LittleEndian.AppendUint32(code, load+0x10000)
+	code = append(code, print(0x3f8, com1)...)
+	code = append(code, print(0x2f8, com2)...)
+	code = append(code, end...)
+	code = append(code, 0xfa, 0xf4, 0xeb, 0xfd) // cli; hlt; jmp back
+	var file []byte
+	for _, word := range []uint32{magic, flags, sum, load, load, load + 32 + uint32(len(code)), load + 0x10000, load + 32} {
+		file = binary.LittleEndian.AppendUint32(file, word)
+	}
+	name := filepath.Join(t.TempDir(), "kernel")
+	require.NoError(t, os.WriteFile(name, append(file, code...), 0o644))
+	return name
+}
+
+// Ways for a multiboot kernel to end on q35 under SeaBIOS.
+var (
+	endOff   = []byte{0x66, 0xba, 0x04, 0x06, 0x66, 0xb8, 0x00, 0x20, 0x66, 0xef} // outw 0x2000 to PM1a_CNT at 0x604
+	endReset = []byte{0x66, 0xba, 0xf9, 0x0c, 0xb0, 0x06, 0xee}                   // outb 6 to the reset control register 0xcf9
+	endHang  = []byte{}
+)
+
+// TestBoot starts the real emulator with kernels of a few dozen bytes.
+func TestBoot(t *testing.T) {
+	e, err := Find(t.Context(), Host{})
+	if err != nil {
+		t.Skipf("the host has no emulator: %v", err)
+	}
+	serial, err := Parse("m.yaml", []byte(minimal+"report: serial\n"))
+	require.NoError(t, err)
+	panicked := "[    1.000000] Kernel panic - not syncing: no init\n"
+
+	tests := []struct {
+		name       string
+		com1, com2 string
+		end        []byte
+		deadline   time.Duration
+		want       ExitKind
+	}{
+		{"power off", "[    0.500000] hello\n", "{\"a\":1}\n{\"b\":", endOff, time.Minute, PowerOff},
+		{"reset", panicked, "", endReset, time.Minute, Reset},
+		{"hang", "started\n", "", endHang, 3 * time.Second, Deadline},
+		{"panic", panicked, "", endHang, time.Minute, Panic},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			img := Image{Kernel: multiboot(t, tt.com1, tt.com2, tt.end)}
+			keep := t.TempDir()
+			var follow bytes.Buffer
+			run, err := e.boot(t.Context(), serial, img, bootOptions{accel: TCG, deadline: tt.deadline, keep: keep, follow: &follow})
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, run.Exit.Kind, "%s %s", run.Exit.Detail, run.Stderr)
+			assert.Equal(t, tt.com1, string(join(run.Console)))
+			assert.Equal(t, tt.com2, string(join(run.Report)))
+			assert.Equal(t, tt.com1, follow.String())
+			for name, want := range map[string]string{"console.log": tt.com1, "report.jsonl": tt.com2} {
+				got, err := os.ReadFile(filepath.Join(keep, name))
+				require.NoError(t, err)
+				assert.Equal(t, want, string(got))
+			}
+			log, err := os.ReadFile(filepath.Join(keep, "qemu.log"))
+			require.NoError(t, err)
+			assert.Contains(t, string(log), "-machine q35")
+		})
+	}
+}
+
+func TestBootErrors(t *testing.T) {
+	e, err := Find(t.Context(), Host{})
+	if err != nil {
+		t.Skipf("the host has no emulator: %v", err)
+	}
+	m, err := Parse("m.yaml", []byte(minimal))
+	require.NoError(t, err)
+
+	run, err := e.boot(t.Context(), m, Image{Kernel: "/no/such/kernel"}, bootOptions{deadline: time.Minute})
+	require.NoError(t, err)
+	assert.Equal(t, Failed, run.Exit.Kind)
+	assert.Contains(t, run.Exit.Detail, "/no/such/kernel")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	kernel := multiboot(t, "started\n", "", endHang)
+	run, err = e.boot(ctx, m, Image{Kernel: kernel}, bootOptions{deadline: time.Minute, until: func(string) bool { cancel(); return false }})
+	require.NoError(t, err)
+	assert.Equal(t, Interrupted, run.Exit.Kind)
+}
+
+func TestHostKillsChildren(t *testing.T) {
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("no sh")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var out bytes.Buffer
+	pid := filepath.Join(t.TempDir(), "pid")
+	go func() {
+		for {
+			if b, err := os.ReadFile(pid); err == nil && bytes.HasSuffix(b, []byte("\n")) {
+				cancel()
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	err := Host{}.Run(ctx, Command{Argv: []string{"sh", "-c", "sleep 600 & echo $! > " + pid + "; wait"}, Stdout: &out})
+	require.Error(t, err)
+	child, err := os.ReadFile(pid)
+	require.NoError(t, err)
+	assert.Eventually(t, func() bool {
+		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(child)) + "/stat")
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	}, 10*time.Second, 10*time.Millisecond, "the child of the killed command is gone")
+}

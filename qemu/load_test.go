@@ -1,0 +1,155 @@
+package qemu
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestBuiltinMachines(t *testing.T) {
+	names := Names()
+	for _, want := range []string{"plain", "pair", "switch", "iommu", "iommu-pt", "amd-iommu"} {
+		assert.Contains(t, names, want)
+	}
+	for _, name := range names {
+		m, err := Lookup(name)
+		require.NoError(t, err)
+		assert.Equal(t, name, m.Name, "a built-in machine is named as its file")
+		assert.NotEmpty(t, m.Summary, name)
+		assert.NotEmpty(t, m.Expect.Findings, name)
+		assert.NotEmpty(t, m.Expect.Verdicts, name)
+	}
+}
+
+func TestLookup(t *testing.T) {
+	_, err := Lookup("pear")
+	assert.ErrorContains(t, err, `no machine is named "pear": use one of`)
+	assert.ErrorContains(t, err, "iommu-pt")
+
+	_, err = Lookup("no/such/file.yaml")
+	assert.ErrorIs(t, err, os.ErrNotExist)
+
+	file := filepath.Join(t.TempDir(), "mine.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(minimal), 0o644))
+	m, err := Lookup(file)
+	require.NoError(t, err)
+	assert.Equal(t, "mine", m.Name)
+}
+
+const minimal = `version: 1
+name: mine
+summary: smallest description
+memory: 512M
+cpus: 1
+`
+
+func TestParseMistakes(t *testing.T) {
+	tests := []struct {
+		name, yaml string
+		want       []string // each: line, field and message
+	}{
+		{"empty", "", []string{"m.yaml: the file is empty"}},
+		{"two documents", minimal + "---\n" + minimal, []string{"m.yaml: more than one YAML document"}},
+		{"syntax", "version: 1\nname: [\n", []string{"m.yaml:3: "}},
+		{"unknown field", minimal + "colour: blue\n", []string{"m.yaml:6: unknown field colour"}},
+		{"not a size", strings.Replace(minimal, "512M", "many", 1), []string{`m.yaml:4: `, `"many" is not a size`}},
+		{"size too large", strings.Replace(minimal, "512M", "99999999T", 1), []string{`is not a size`}},
+		{"not a number", strings.Replace(minimal, "cpus: 1", "cpus: two", 1), []string{"m.yaml:5: "}},
+		{"version", strings.Replace(minimal, "version: 1", "version: 2", 1), []string{"m.yaml:1: version: is 2"}},
+		{"name", strings.Replace(minimal, "mine", "../mine", 1), []string{"m.yaml:2: name: "}},
+		{"memory", strings.Replace(minimal, "512M", "1M", 1), []string{"m.yaml:4: memory: is 1M"}},
+		{"cpus", strings.Replace(minimal, "cpus: 1", "cpus: 0", 1), []string{"m.yaml:5: cpus: is 0"}},
+		{"nodes", minimal + "nodes: 2\n", []string{"m.yaml:6: nodes: 1 CPUs and 512M of memory can't be shared evenly by 2 nodes"}},
+		{"words", minimal + "firmware: bios\niommu: arm\nreport: fax\n", []string{
+			`m.yaml:6: firmware: "bios" is not one of seabios, ovmf`,
+			`m.yaml:7: iommu: "arm" is not one of none, intel, amd`,
+			`m.yaml:8: report: "fax" is not one of virtio, serial`}},
+		{"command line", minimal + "cmdline:\n  - quiet\n  - a b\n", []string{`m.yaml:8: cmdline[1]: "a b" is not one word`}},
+		{"unknown kind", minimal + "pcie:\n  - kind: gpu\n", []string{`m.yaml:7: pcie[0].kind: "gpu" is not a kind of device`}},
+		{"downstream on the root", minimal + "pcie:\n  - kind: downstream\n", []string{"m.yaml:7: pcie[0].kind: a downstream can't be on the root bus"}},
+		{"deep", minimal + `pcie:
+  - kind: root-port
+    below:
+      - kind: upstream
+        below:
+          - kind: testdev
+            membar: 3G
+`, []string{
+			"m.yaml:11: pcie[0].below[0].below[0].kind: a testdev can't be below a upstream",
+			"m.yaml:12: pcie[0].below[0].below[0].membar: is 3G: want a power of two"}},
+		{"membar of a port", minimal + "pcie:\n  - {kind: root-port, membar: 1G}\n", []string{"only a testdev has"}},
+		{"two on a link", minimal + "pcie:\n  - kind: root-port\n    below: [{kind: testdev}, {kind: testdev}]\n", []string{"m.yaml:8: pcie[0].below: 2 devices below a port"}},
+		{"below an endpoint", minimal + "pcie:\n  - kind: testdev\n    below: [{kind: testdev}]\n", []string{"m.yaml:8: pcie[0].below: a testdev has no bus below it"}},
+		{"id twice", minimal + "pcie:\n  - {kind: root-port, id: a}\n  - {kind: root-port, id: a}\n", []string{`m.yaml:8: pcie[1].id: "a" is already taken`}},
+		{"id with a comma", minimal + "pcie:\n  - {kind: root-port, id: 'a,b'}\n", []string{`pcie[0].id: "a,b" is not a name`}},
+		{"node without nodes", minimal + "pcie:\n  - {kind: pxb, node: 0}\n", []string{"pcie[0].node: is 0: the machine has 0 nodes"}},
+		{"node of a port", minimal + "pcie:\n  - {kind: root-port, node: 1}\n", []string{"pcie[0].node: only a pxb has a node"}},
+		{"finding", minimal + "expect:\n  findings:\n    - evidence: [x]\n", []string{"m.yaml:8: expect.findings[0]: has no id", "has no status"}},
+		{"expected words", minimal + "expect:\n  verdicts: [FINE]\n  findings:\n    - {id: x, status: [good]}\n", []string{
+			`m.yaml:7: expect.verdicts[0]: "FINE" is not one of P2P-READY`, `m.yaml:9: expect.findings[0].status[0]: "good" is not one of pass`}},
+		{"too many", minimal + "pcie:\n" + strings.Repeat("  - kind: testdev\n", 25), []string{"m.yaml:6: pcie: 25 devices"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := Parse("m.yaml", []byte(tt.yaml))
+			require.Error(t, err)
+			assert.Nil(t, m)
+			var pe *ParseError
+			assert.True(t, errors.As(err, &pe), "is a ParseError")
+			for _, want := range tt.want {
+				assert.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]Size{"0": 0, "4096": 4 * KiB, "4K": 4 * KiB, "512M": 512 * MiB, "16G": 16 * GiB, "1T": TiB} {
+		got, err := ParseSize(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, got, text)
+		again, err := ParseSize(got.String())
+		require.NoError(t, err)
+		assert.Equal(t, want, again)
+	}
+	for _, text := range []string{"", "G", "-1G", "1.5G", "16g", "0x10", "18446744073709551616", "16777216T"} {
+		_, err := ParseSize(text)
+		assert.Error(t, err, text)
+	}
+}
+
+// FuzzParse holds a description to: no panic, errors that name the file, and an
+// accepted machine can be written out, read back, and turned into arguments.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("machines/*.yaml")
+	require.NoError(f, err)
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Add([]byte("pcie: &a [{kind: root-port, below: *a}]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := Parse("m.yaml", data)
+		if err != nil {
+			require.ErrorContains(t, err, "m.yaml")
+			return
+		}
+		args := m.Args(Boot{Kernel: "vmlinuz"})
+		for i := range args {
+			require.NotContains(t, args[i], "\x00")
+		}
+		again, err := json.Marshal(m)
+		require.NoError(t, err)
+		m2, err := Parse("again.yaml", again) // JSON is YAML
+		if err == nil {
+			require.Equal(t, args, m2.Args(Boot{Kernel: "vmlinuz"}))
+		}
+	})
+}
