@@ -2,7 +2,21 @@ package initramfs
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"mkp2pimg/initramfs/layout"
+	"mkp2pimg/initramfs/userland"
 )
+
+// LibcPackages are the Debian packages that hold the C library and dynamic
+// linker which p2pbw and the driver's libraries need.
+var LibcPackages = []string{"libc6"}
 
 // Package is an unpacked distribution package.
 type Package struct {
@@ -29,23 +43,129 @@ type Spec struct {
 
 	Kernel    Package     // has lib/modules/<Release> or usr/lib/modules/<Release>
 	Firmware  Package     // has lib/firmware/nvidia/<Driver>/gsp_*.bin
-	Userspace []Package   // libcuda1, libnvidia-ml1, libnvidia-ptxjitcompiler1, nvidia-smi: all their libraries and nvidia-smi are taken
+	Userspace []Package   // libcuda1, libnvidia-ml1, libnvidia-ptxjitcompiler1, nvidia-smi: or one unpacked .run archive
 	Libc      []Package   // libc6 and what else the libraries may need: only what the closure asks for is taken
 	Sets      []ModuleSet // driver modules
 	Options   []string    // lines of modprobe.d/mkp2pimg.conf: "options nvidia NVreg_…=…"
 
-	Log func(format string, args ...any) // progress, one line a step; may be nil
 }
 
 // Result is an assembled image.
 type Result struct {
-	Tree    *Tree
-	Modules ModuleReport // what became of the list of kernel modules
-	Go      string       // Go release that compiled the programs, "go1.26.8"
+	Tree     *Tree
+	Modules  ModuleReport       // what became of the list of kernel modules
+	Userland *userland.Programs // the programs and the Go modules in them
 }
 
 // Build assembles the tree of an image. It checks that every part of the driver
-// has the same release before it copies anything.
+// has the same release before it compiles or unpacks anything.
 func Build(ctx context.Context, s *Spec) (*Result, error) {
-	return build(ctx, s)
+	driver, err := findDriver(s)
+	if err != nil {
+		return nil, fmt.Errorf("driver %s: %w", s.Driver, err)
+	}
+	kernel, err := openKernel(s.Kernel, s.Release)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		res     = &Result{Tree: &Tree{}}
+		modules []*chosen
+	)
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		res.Userland, err = userland.Build(gctx, s.Source, s.Work)
+		return err
+	})
+	g.Go(func() (err error) {
+		modules, res.Modules, err = kernel.choose(gctx, slices.Concat(wanted, driver.kernelModules()))
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if err := requireModules(driver.kernelModules(), &res.Modules); err != nil {
+		return nil, err
+	}
+	t := res.Tree
+	if err := addKernelModules(t, kernel, modules, s.Kernel, s.Release, s.Work); err != nil {
+		return nil, err
+	}
+	if err := addPrograms(t, res.Userland); err != nil {
+		return nil, err
+	}
+	if err := driver.add(t, s, res.Userland.P2PBW); err != nil {
+		return nil, err
+	}
+	if err := addEtc(t, s); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// requireModules checks that the kernel modules which the driver depends on
+// are in the image or in the kernel.
+func requireModules(names []string, rep *ModuleReport) error {
+	for _, name := range names {
+		if slices.Contains(rep.Absent, name) {
+			return fmt.Errorf("the driver's modules depend on kernel module %s, which the kernel package lacks", name)
+		}
+	}
+	return nil
+}
+
+// addPrograms puts the compiled programs into the tree: the busybox under
+// /bbin, where u-root's init expects its commands, and this project's under
+// /bin.
+func addPrograms(t *Tree, p *userland.Programs) error {
+	o := Origin{BuiltHere, "u-root", p.Version("github.com/u-root/u-root")}
+	if err := t.AddFile("/bbin/bb", 0o755, p.Busybox, o); err != nil {
+		return err
+	}
+	links := map[string]string{"/init": "bbin/init", layout.Shell: "../bbin/gosh", "/bin/defaultsh": "../bbin/gosh", layout.Uinit: path.Base(layout.P2PInit)}
+	for _, c := range p.Commands {
+		links["/bbin/"+c] = "bb"
+	}
+	for name, target := range links {
+		if err := t.AddLink(name, target, o); err != nil {
+			return err
+		}
+	}
+	for name, host := range map[string]string{layout.P2PInit: p.P2PInit, layout.P2PBW: p.P2PBW} {
+		if err := t.AddFile(name, 0o755, host, Origin{Kind: BuiltHere, Name: "mkp2pimg"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addEtc adds the files that the build writes itself, mount points, and last,
+// since it lists all others, the description of the image.
+func addEtc(t *Tree, s *Spec) error {
+	o := Origin{Kind: Generated, Name: "etc"}
+	for _, dir := range []string{"/dev", "/proc", "/sys", "/run", "/tmp", "/mnt", "/root", "/var/log"} {
+		if err := t.AddDir(dir, 0o755, o); err != nil {
+			return err
+		}
+	}
+	for name, text := range map[string]string{
+		"/etc/passwd":        "root:x:0:0:root:/root:/bin/sh\n",
+		"/etc/group":         "root:x:0:\ntty:x:5:\n",
+		"/etc/hosts":         "127.0.0.1 localhost\n::1 localhost\n",
+		"/etc/nsswitch.conf": "hosts: files dns\n",
+		layout.Options:       strings.Join(append(slices.Clone(s.Options), ""), "\n"),
+	} {
+		if err := t.AddBytes(name, 0o644, []byte(text), o); err != nil {
+			return err
+		}
+	}
+	img := layout.Image{Version: layout.Version, Driver: s.Driver, Kernel: s.Release, Files: t.Files()}
+	for _, set := range s.Sets {
+		img.Sets = append(img.Sets, set.Name)
+	}
+	data, err := json.MarshalIndent(&img, "", " ")
+	if err != nil {
+		return err
+	}
+	return t.AddBytes(layout.Description, 0o644, append(data, '\n'), o)
 }

@@ -62,6 +62,17 @@ type Module struct {
 	Sum     string // as in go.sum: h1:…
 }
 
+// Version returns the version of the Go module with the given path among those
+// linked in, "" if it is not one of them.
+func (p *Programs) Version(module string) string {
+	for _, m := range p.Modules {
+		if m.Path == module {
+			return m.Version
+		}
+	}
+	return ""
+}
+
 // Imports returns the import paths of the command set, sorted.
 func Imports() []string {
 	f, err := parser.ParseFile(token.NewFileSet(), "tools.go", tools, parser.ImportsOnly)
