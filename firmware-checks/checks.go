@@ -40,6 +40,11 @@ const (
 	CommandLine ID = "P2P-CMDLINE"
 )
 
+// IDs returns the IDs of all findings, in the order of the report.
+func IDs() []ID {
+	return []ID{GPUPresent, GPUPair, Virtual, Above4G, ReBAR, ACSRedirect, IOMMU, CommandLine}
+}
+
 // Evidence is one thing that was read.
 type Evidence struct {
 	What  string `json:"what"`  // "ACS control of 0000:02:08.0"

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"mkp2pimg/firmware-checks/facts"
@@ -62,41 +63,50 @@ func gpuPair(f *facts.Facts) []Finding {
 			Devices: addresses(gpus),
 		}}
 	}
-	var near, far Finding
+	near := Finding{
+		ID: GPUPair, Status: Pass,
+		Meaning: "Peer traffic stays within one NUMA node.",
+	}
+	far := Finding{
+		ID: GPUPair, Status: Warn,
+		Meaning: "Peer traffic between NUMA nodes shares the socket interconnect and is slower than within one; some platforms do not forward it at all, so only the measurement tells.",
+		Fix:     "Move both GPUs of a pair to slots of one CPU, or keep work that exchanges much data on GPUs of one node.",
+	}
+	unclear := Finding{
+		ID: GPUPair, Status: Unknown,
+		Meaning: "The machine has several CPU sockets and the firmware names no NUMA node for these GPUs, so their traffic may cross the socket interconnect.",
+		Fix:     "Enable NUMA (on some boards: disable node interleaving) in the firmware setup" + ofBoard(f) + ".",
+	}
 	for _, p := range f.Pairs() {
 		found := &near
-		if p.Class == facts.SYS {
+		switch p.Class {
+		case facts.SYS:
 			found = &far
-		}
-		via := "through " + p.Ancestor
-		if p.Ancestor == "" {
-			via = fmt.Sprintf("through %s and %s", p.A.Root, p.B.Root)
-			if p.A.Root == p.B.Root {
-				via = "through " + p.A.Root
-			}
+		case facts.Unclear:
+			found = &unclear
 		}
 		found.Pairs = append(found.Pairs, [2]string{p.A.Address, p.B.Address})
 		found.Evidence = append(found.Evidence, Evidence{
 			What:  fmt.Sprintf("%s to %s", p.A.Address, p.B.Address),
-			Where: sysPCI + " link targets, numa_node",
-			Raw:   fmt.Sprintf("%s %s", p.Class, via),
+			Where: fmt.Sprintf("%s{%s,%s}: link target, numa_node", sysPCI, p.A.Address, p.B.Address),
+			Raw:   fmt.Sprintf("%s through %s", p.Class, meeting(p)),
 		})
 	}
-	var out []Finding
-	if far.Pairs != nil {
-		far.ID, far.Status = GPUPair, Warn
-		far.Title = fmt.Sprintf("%s cross the interconnect between CPU sockets", count(len(far.Pairs), "GPU pair"))
-		far.Meaning = "Peer traffic between NUMA nodes shares the socket interconnect and is slower than within one; some platforms do not forward it at all, so only the measurement tells."
-		far.Fix = "Move both GPUs of a pair to slots of one CPU, or keep work that exchanges much data on GPUs of one node."
-		out = append(out, far)
+	far.Title = fmt.Sprintf("%s across the interconnect between CPU sockets", count(len(far.Pairs), "GPU pair"))
+	unclear.Title = fmt.Sprintf("%s on host bridges of unknown sockets", count(len(unclear.Pairs), "GPU pair"))
+	near.Title = fmt.Sprintf("%s within one NUMA node", count(len(near.Pairs), "GPU pair"))
+	return slices.DeleteFunc([]Finding{unclear, far, near}, func(f Finding) bool { return f.Pairs == nil })
+}
+
+// meeting names where the paths of a pair meet.
+func meeting(p facts.Pair) string {
+	switch {
+	case p.Ancestor != "":
+		return p.Ancestor
+	case p.A.Root == p.B.Root:
+		return p.A.Root
 	}
-	if near.Pairs != nil {
-		near.ID, near.Status = GPUPair, Pass
-		near.Title = fmt.Sprintf("%s within one NUMA node", count(len(near.Pairs), "GPU pair"))
-		near.Meaning = "Peer traffic stays within one NUMA node."
-		out = append(out, near)
-	}
-	return out
+	return p.A.Root + " and " + p.B.Root
 }
 
 func virtual(f *facts.Facts) []Finding {

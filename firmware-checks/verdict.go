@@ -20,7 +20,8 @@ const (
 
 // Judge sums findings up in a verdict and its reason. One failure blocks. What
 // could not be told outweighs a warning: a machine is called ready or degraded
-// only when every question has an answer. Findings about stand-in devices never
+// only when every question has an answer. [CommandLine] weighs nothing: what a
+// parameter failed to set is judged by the finding about that. Findings about stand-in devices never
 // say anything about GPUs, whatever they are.
 func Judge(findings []Finding) (Verdict, string) {
 	if slices.ContainsFunc(findings, func(f Finding) bool { return f.StandIn }) {
@@ -58,7 +59,7 @@ func judgeGPUs(findings []Finding) (Verdict, string) {
 func titles(findings []Finding, s Status) string {
 	var out []string
 	for _, f := range findings {
-		if f.Status == s {
+		if f.Status == s && f.ID != CommandLine {
 			out = append(out, fmt.Sprintf("%s: %s", f.ID, strings.TrimPrefix(f.Title, standInPrefix)))
 		}
 	}

@@ -10,6 +10,10 @@ const (
 	PHB  Class = "PHB"  // the same host bridge
 	NODE Class = "NODE" // host bridges of one NUMA node
 	SYS  Class = "SYS"  // the interconnect between NUMA nodes
+
+	// Unclear are host bridges that may belong to different sockets: the
+	// machine has several, and the firmware does not say which.
+	Unclear Class = "NODE or SYS"
 )
 
 // Pair is an unordered pair of functions and what lies between them.
@@ -24,8 +28,8 @@ type Pair struct {
 	Ports []string
 }
 
-// PairOf finds the path between a and b.
-func PairOf(a, b *Device) Pair {
+// pairOf finds the path between a and b on a machine with so many sockets.
+func pairOf(a, b *Device, sockets int) Pair {
 	p := Pair{A: a, B: b}
 	common := 0
 	if a.Root == b.Root {
@@ -50,7 +54,12 @@ func PairOf(a, b *Device) Pair {
 		}
 	case a.Root == b.Root:
 		p.Class = PHB
-	case a.NUMANode == b.NUMANode || a.NUMANode < 0 || b.NUMANode < 0:
+	case a.NUMANode < 0 || b.NUMANode < 0:
+		p.Class = NODE
+		if sockets > 1 {
+			p.Class = Unclear
+		}
+	case a.NUMANode == b.NUMANode:
 		p.Class = NODE
 	default:
 		p.Class = SYS
@@ -64,7 +73,7 @@ func (f *Facts) Pairs() []Pair {
 	var pairs []Pair
 	for i, a := range gpus {
 		for _, b := range gpus[i+1:] {
-			pairs = append(pairs, PairOf(a, b))
+			pairs = append(pairs, pairOf(a, b, f.CPU.Sockets))
 		}
 	}
 	return pairs

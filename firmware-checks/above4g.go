@@ -1,0 +1,134 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+
+	"mkp2pimg/firmware-checks/facts"
+)
+
+// above4G asks whether the firmware gave every framebuffer BAR an address above
+// 4 GiB. Below, there is no room for a BAR as large as the GPU's memory.
+func above4G(f *facts.Facts) []Finding {
+	good := Finding{
+		ID: Above4G, Status: Pass,
+		Meaning: "The firmware decodes addresses above 4 GiB, where a BAR as large as the GPU's memory has room.",
+	}
+	low := Finding{
+		ID: Above4G, Status: Fail,
+		Meaning: "Below 4 GiB there is no room for a BAR as large as the GPU's memory, so peers can never reach all of it.",
+		Fix: "Enable Above 4G Decoding in the firmware setup" + ofBoard(f) +
+			" and switch CSM (legacy boot) off, which hides it on many boards.",
+	}
+	missing := Finding{
+		ID: Above4G, Status: Fail,
+		Meaning: "A GPU whose framebuffer BAR has no address cannot be used by its peers, and as a rule not by its driver.",
+		Fix: "Enable Above 4G Decoding in the firmware setup" + ofBoard(f) +
+			"; if it is on, raise the size of the 64-bit MMIO region there (MMIO High Size on server boards).\n" +
+			"If the setup has neither, boot with pci=realloc to let the kernel lay the windows out anew.",
+	}
+	none := Finding{
+		ID: Above4G, Status: Unknown,
+		Meaning: "The framebuffer BAR is the 64-bit prefetchable one; none is visible, so where it lies is not known.",
+		Fix:     "Run as root, so that sysfs shows all of configuration space.",
+	}
+	for _, d := range f.GPUs() {
+		fb, ok := framebufferOf(d)
+		var to *Finding
+		switch {
+		case !ok:
+			to = &none
+			to.Evidence = append(to.Evidence, Evidence{What: "BARs of " + d.Address, Where: sysPCI + d.Address + "/resource", Raw: bars(d)})
+		case !fb.assigned:
+			to = &missing
+			to.Evidence = append(to.Evidence, fb.evidence(d))
+			to.Evidence = append(to.Evidence, tooSmall(f, d, fb)...)
+			to.Evidence = append(to.Evidence, logAbout(f, d)...)
+		case fb.start < fourGiB:
+			to = &low
+			to.Evidence = append(to.Evidence, fb.evidence(d))
+		default:
+			to = &good
+			to.Evidence = append(to.Evidence, fb.evidence(d))
+		}
+		to.Devices = append(to.Devices, d.Address)
+	}
+	good.Title = fmt.Sprintf("framebuffer BAR above 4 GiB on %s", count(len(good.Devices), "GPU"))
+	low.Title = fmt.Sprintf("framebuffer BAR below 4 GiB on %s", count(len(low.Devices), "GPU"))
+	missing.Title = fmt.Sprintf("framebuffer BAR without an address on %s", count(len(missing.Devices), "GPU"))
+	none.Title = fmt.Sprintf("no 64-bit prefetchable BAR visible on %s", count(len(none.Devices), "GPU"))
+	return about(missing, low, none, good)
+}
+
+// about keeps the findings that concern a device.
+func about(findings ...Finding) []Finding {
+	var out []Finding
+	for _, f := range findings {
+		if len(f.Devices) > 0 {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// tooSmall names the first bridge from the root whose prefetchable window is
+// smaller than the framebuffer BAR alone.
+func tooSmall(f *facts.Facts, d *facts.Device, fb framebuffer) []Evidence {
+	for _, address := range d.Path {
+		b := f.Device(address)
+		if b == nil || b.Config == nil || b.Config.Bridge == nil {
+			continue
+		}
+		if b.Config.Bridge.Prefetchable.Size() < fb.size {
+			return []Evidence{windowEvidence(b)}
+		}
+	}
+	return nil
+}
+
+// windowEvidence returns the prefetchable window of a bridge.
+func windowEvidence(b *facts.Device) Evidence {
+	w := b.Config.Bridge.Prefetchable
+	raw := "closed"
+	if w.Size() > 0 {
+		raw = fmt.Sprintf("%s-%s (%s)", w.Base, w.Limit, bytes(w.Size()))
+	}
+	return Evidence{What: "prefetchable window of " + b.Address, Where: sysPCI + b.Address + "/config 0x24-0x2f", Raw: raw}
+}
+
+// logAbout returns what the kernel logged about assigning BARs of d.
+func logAbout(f *facts.Facts, d *facts.Device) []Evidence {
+	var out []Evidence
+	for _, line := range f.KernelLog {
+		if strings.Contains(line, d.Address) && strings.Contains(line, "BAR") {
+			out = append(out, Evidence{What: "kernel log", Where: "/dev/kmsg", Raw: line})
+		}
+	}
+	return out
+}
+
+// bars lists the BARs that sysfs shows.
+func bars(d *facts.Device) string {
+	var out []string
+	for _, r := range d.Resources {
+		out = append(out, fmt.Sprintf("BAR%d %s flags %s", r.Index, bytes(r.Size()), r.Flags))
+	}
+	if out == nil {
+		return "none"
+	}
+	return strings.Join(out, ", ")
+}
+
+// ofBoard names the board and its firmware, as far as DMI does.
+func ofBoard(f *facts.Facts) string {
+	fw := f.Firmware
+	board := strings.Join(strings.Fields(fw.BoardVendor+" "+fw.BoardName), " ")
+	if board == "" {
+		return ""
+	}
+	bios := strings.Join(strings.Fields(fw.BIOSVersion+" "+fw.BIOSDate), " ")
+	if bios == "" {
+		return fmt.Sprintf(" (%s)", board)
+	}
+	return fmt.Sprintf(" (%s, BIOS %s)", board, bios)
+}

@@ -1,0 +1,200 @@
+package checks_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	checks "mkp2pimg/firmware-checks"
+	"mkp2pimg/firmware-checks/facts"
+	"mkp2pimg/firmware-checks/fixture"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// gathered holds the facts of each kind: the trees are many small files.
+var gathered = map[string]*facts.Facts{}
+
+// gather builds the tree of a kind of machine and gathers its facts.
+func gather(t testing.TB, k fixture.Kind) *facts.Facts {
+	t.Helper()
+	if f := gathered[k.Name]; f != nil {
+		return f
+	}
+	root := t.TempDir()
+	require.NoError(t, k.Write(root))
+	f, err := facts.Gather(root, facts.Options{StandIn: k.StandIn, KernelLog: strings.NewReader(k.Log)})
+	require.NoError(t, err)
+	gathered[k.Name] = f
+	return f
+}
+
+// text writes findings in full, for the golden files.
+func text(findings []checks.Finding) string {
+	var b strings.Builder
+	v, reason := checks.Judge(findings)
+	fmt.Fprintf(&b, "%s\n  %s\n", v, reason)
+	for _, f := range findings {
+		fmt.Fprintf(&b, "\n%s %s: %s\n", f.ID, f.Status, f.Title)
+		for _, e := range f.Evidence {
+			fmt.Fprintf(&b, "  evidence %s = %s [%s]\n", e.What, e.Raw, e.Where)
+		}
+		fmt.Fprintf(&b, "  meaning  %s\n", f.Meaning)
+		for line := range strings.Lines(f.Fix) {
+			fmt.Fprintf(&b, "  fix      %s\n", strings.TrimSuffix(line, "\n"))
+		}
+		if f.Devices != nil {
+			fmt.Fprintf(&b, "  devices  %s\n", strings.Join(f.Devices, " "))
+		}
+		for _, p := range f.Pairs {
+			fmt.Fprintf(&b, "  pair     %s %s\n", p[0], p[1])
+		}
+	}
+	return b.String()
+}
+
+func TestKinds(t *testing.T) {
+	for _, k := range fixture.Kinds() {
+		t.Run(k.Name, func(t *testing.T) {
+			got := "# " + k.About + "\n" + text(checks.Run(gather(t, k)))
+			golden := filepath.Join("testdata", k.Name+".txt")
+			if *update {
+				require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), got)
+		})
+	}
+}
+
+// Every finding must be seen passing and not passing. A virtual machine can only
+// leave its question open, so unknown counts as not passing.
+func TestEveryFindingSeenBothWays(t *testing.T) {
+	passing, otherwise := map[checks.ID]bool{}, map[checks.ID]bool{}
+	for _, k := range fixture.Kinds() {
+		for _, f := range checks.Run(gather(t, k)) {
+			switch f.Status {
+			case checks.Pass:
+				passing[f.ID] = true
+			case checks.Warn, checks.Fail, checks.Unknown:
+				otherwise[f.ID] = true
+			case checks.Skip:
+			default:
+				t.Errorf("%s: %s has status %q", k.Name, f.ID, f.Status)
+			}
+		}
+	}
+	for _, id := range checks.IDs() {
+		assert.True(t, passing[id], "%s passes in no fixture", id)
+		assert.True(t, otherwise[id], "%s fails, warns or is unknown in no fixture", id)
+	}
+	assert.Len(t, passing, len(checks.IDs()), "a finding has an ID that IDs lacks")
+}
+
+func TestFindingsAreWhole(t *testing.T) {
+	for _, k := range fixture.Kinds() {
+		for _, f := range checks.Run(gather(t, k)) {
+			assert.NotEmpty(t, f.Title, "%s %s", k.Name, f.ID)
+			assert.NotContains(t, f.Title, "\n")
+			if f.Status != checks.Skip {
+				assert.NotEmpty(t, f.Meaning, "%s %s", k.Name, f.ID)
+				assert.NotEmpty(t, f.Evidence, "%s %s: no evidence", k.Name, f.ID)
+			}
+			if f.Status == checks.Fail || f.Status == checks.Warn {
+				assert.NotEmpty(t, f.Fix, "%s %s: no fix", k.Name, f.ID)
+			}
+		}
+	}
+}
+
+func TestStandInIsNeverReady(t *testing.T) {
+	for _, k := range fixture.Kinds() {
+		if k.StandIn == "" {
+			continue
+		}
+		findings := checks.Run(gather(t, k))
+		v, reason := checks.Judge(findings)
+		assert.Equal(t, checks.VerdictNoGPU, v, k.Name)
+		assert.Contains(t, reason, "stand-in device", k.Name)
+		for _, f := range findings {
+			assert.True(t, f.StandIn, "%s %s", k.Name, f.ID)
+			assert.Contains(t, f.Title, "stand-in device", "%s %s", k.Name, f.ID)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	of := func(statuses ...checks.Status) []checks.Finding {
+		var fs []checks.Finding
+		for _, s := range statuses {
+			fs = append(fs, checks.Finding{ID: checks.IOMMU, Status: s, Title: string(s)})
+		}
+		return fs
+	}
+	for name, tc := range map[string]struct {
+		findings []checks.Finding
+		want     checks.Verdict
+	}{
+		"nothing":             {nil, checks.VerdictUnknown},
+		"only skips":          {of(checks.Skip), checks.VerdictUnknown},
+		"passes":              {of(checks.Pass, checks.Pass, checks.Skip), checks.VerdictReady},
+		"warning":             {of(checks.Pass, checks.Warn), checks.VerdictDegraded},
+		"unknown over warn":   {of(checks.Warn, checks.Unknown, checks.Pass), checks.VerdictUnknown},
+		"fail over all":       {of(checks.Warn, checks.Unknown, checks.Fail), checks.VerdictBlocked},
+		"placebo weighs none": {[]checks.Finding{{ID: checks.CommandLine, Status: checks.Warn}, {ID: checks.IOMMU, Status: checks.Pass}}, checks.VerdictReady},
+		"one GPU":             {[]checks.Finding{{ID: checks.GPUPair, Status: checks.Skip}, {ID: checks.ReBAR, Status: checks.Fail}}, checks.VerdictNoGPU},
+		"stand-in passes":     {[]checks.Finding{{ID: checks.IOMMU, Status: checks.Pass, StandIn: true}}, checks.VerdictNoGPU},
+		"stand-in fails":      {[]checks.Finding{{ID: checks.IOMMU, Status: checks.Fail, StandIn: true}}, checks.VerdictNoGPU},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, reason := checks.Judge(tc.findings)
+			assert.Equal(t, tc.want, v)
+			if v != checks.VerdictNoGPU {
+				assert.NotEmpty(t, reason)
+			}
+		})
+	}
+}
+
+// A facts file is judged like the machine it came from.
+func TestReplay(t *testing.T) {
+	for _, k := range fixture.Kinds() {
+		f := gather(t, k)
+		var saved strings.Builder
+		require.NoError(t, f.Save(&saved))
+		loaded, err := facts.Load(strings.NewReader(saved.String()))
+		require.NoError(t, err, k.Name)
+		assert.Equal(t, text(checks.Run(f)), text(checks.Run(loaded)), k.Name)
+	}
+}
+
+func FuzzRun(f *testing.F) {
+	for _, k := range fixture.Kinds() {
+		var saved strings.Builder
+		require.NoError(f, gather(f, k).Save(&saved))
+		f.Add([]byte(saved.String()))
+	}
+	f.Fuzz(func(t *testing.T, document []byte) {
+		machine, err := facts.Load(strings.NewReader(string(document)))
+		if err != nil {
+			return
+		}
+		findings := checks.Run(machine)
+		v, _ := checks.Judge(findings)
+		for _, found := range findings {
+			if found.Status == checks.Unknown && found.ID != checks.CommandLine {
+				assert.NotEqual(t, checks.VerdictReady, v)
+			}
+		}
+		_, err = json.Marshal(findings)
+		require.NoError(t, err)
+	})
+}
