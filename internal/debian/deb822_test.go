@@ -96,7 +96,7 @@ func FuzzPackages(f *testing.F) {
 			}
 			return err
 		})
-		if err != nil || x.sort() != nil {
+		if err != nil || x.finish() != nil {
 			return
 		}
 		all := x.Names(func(string) bool { return true })

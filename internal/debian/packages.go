@@ -64,7 +64,7 @@ func (c *Client) Packages(ctx context.Context, arch string, suites ...Suite) (*I
 			x.origins = append(x.origins, i.origin)
 		}
 	}
-	return x, x.sort()
+	return x, x.finish()
 }
 
 var packageFields = []string{
@@ -112,11 +112,20 @@ func newPackage(f paragraph) (*Package, error) {
 	return p, nil
 }
 
-// Index holds the binary packages of several suites.
+// Index holds the binary packages of several suites. It may be used from
+// several goroutines.
 type Index struct {
 	origins   []*Origin
 	versions  map[string][]*Package // newest first; of equal versions that of the earlier suite
-	providers map[string][]provider // by virtual package, made when first needed
+	providers map[string][]provider // by virtual package, the one to prefer first
+}
+
+// finish makes the index ready for use once all packages are in it.
+func (x *Index) finish() error {
+	if err := x.sort(); err != nil {
+		return err
+	}
+	return x.provide()
 }
 
 // sort puts the newest version of each package first.

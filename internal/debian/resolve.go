@@ -59,9 +59,6 @@ func (x *Index) Resolve(names []string, opt ResolveOptions) ([]*Package, error) 
 	for _, name := range opt.Exclude {
 		r.excluded[name] = true
 	}
-	if err := x.provide(); err != nil {
-		return nil, err
-	}
 	for _, name := range names {
 		p, ok := x.Lookup(name)
 		if !ok {
@@ -198,9 +195,6 @@ func (v provider) meets(want dependency.Possibility) bool {
 
 // provide indexes the Provides of the newest version of each package.
 func (x *Index) provide() error {
-	if x.providers != nil {
-		return nil
-	}
 	providers := make(map[string][]provider)
 	for _, all := range x.versions {
 		p := all[0]

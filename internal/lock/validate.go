@@ -1,0 +1,95 @@
+package lock
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"regexp"
+	"slices"
+)
+
+var digest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// Validate reports every fault of the lock, by the entry that has it.
+func (l *Lock) Validate() error {
+	var e errs
+	if l.Version != Version {
+		e.add("lock: version is %d, not %d", l.Version, Version)
+	}
+	if l.Driver == "" {
+		e.add("lock: driver is empty")
+	}
+	if l.Kernel == "" {
+		e.add("lock: kernel is empty")
+	}
+	suites := make(map[string]bool)
+	for i, a := range l.Archives {
+		if a.Suite == "" {
+			e.add("lock: archive %d: suite is empty", i)
+		} else if suites[a.Suite] {
+			e.add("lock: archive %q occurs twice", a.Suite)
+		}
+		suites[a.Suite] = true
+		a.validate(&e)
+	}
+	seen := make(map[string]bool)
+	for i, in := range l.Inputs {
+		if in.Name == "" {
+			e.add("lock: input %d: name is empty", i)
+		} else if seen[in.name()] {
+			e.add("lock: %s occurs twice", in.name())
+		}
+		seen[in.name()] = true
+		if !suites[in.Suite] {
+			e.add("lock: %s: its suite %q is not among the archives", in.name(), in.Suite)
+		}
+		in.validate(&e)
+	}
+	return e.join()
+}
+
+func (a Archive) validate(e *errs) {
+	if !isURL(a.Mirror) {
+		e.add("lock: archive %q: mirror %q is no http, https or file URL", a.Suite, a.Mirror)
+	}
+	if a.Snapshot != "" && !isURL(a.Snapshot) {
+		e.add("lock: archive %q: snapshot %q is no http, https or file URL", a.Suite, a.Snapshot)
+	}
+	if a.Date.IsZero() {
+		e.add("lock: archive %q: date is missing", a.Suite)
+	}
+	if a.InRelease != "" && !digest.MatchString(a.InRelease) {
+		e.add("lock: archive %q: inrelease %q is no SHA-256", a.Suite, a.InRelease)
+	}
+}
+
+func (in Input) validate(e *errs) {
+	if !slices.Contains(Roles, in.Role) {
+		e.add("lock: %s: unknown role; the roles are %v", in.name(), Roles)
+	}
+	if in.Version == "" {
+		e.add("lock: %s: version is empty", in.name())
+	}
+	if !fs.ValidPath(in.Path) || in.Path == "." {
+		e.add("lock: %s: path %q is not relative and clean", in.name(), in.Path)
+	}
+	if !digest.MatchString(in.SHA256) {
+		e.add("lock: %s: sha256 %q is no SHA-256 in lower-case hex", in.name(), in.SHA256)
+	}
+	if in.Size <= 0 {
+		e.add("lock: %s: size is %d bytes", in.name(), in.Size)
+	}
+}
+
+func isURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && slices.Contains([]string{"http", "https", "file"}, u.Scheme)
+}
+
+// errs is errors.Join that keeps adding.
+type errs struct{ all []error }
+
+func (e *errs) add(format string, args ...any) { e.all = append(e.all, fmt.Errorf(format, args...)) }
+
+func (e *errs) join() error { return errors.Join(e.all...) }
