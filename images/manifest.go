@@ -3,7 +3,13 @@
 package images
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
+
 	"mkp2pimg/initramfs"
+	"mkp2pimg/initramfs/layout"
+	"mkp2pimg/initramfs/userland"
 )
 
 // ManifestVersion is the format version of Manifest; schema.json describes it.
@@ -22,11 +28,15 @@ type Manifest struct {
 	Options         []string               `json:"module_options"`    // modprobe.d lines
 	ModuleSets      []ModuleSet            `json:"module_sets"`
 	KernelModules   initramfs.ModuleReport `json:"kernel_modules"`
+	GoModules       []GoModule             `json:"go_modules"` // linked into the programs
 	Inputs          []Input                `json:"inputs"`
 	Initrd          initramfs.Sizes        `json:"initrd"`    // filled in by Write
 	Artifacts       []Artifact             `json:"artifacts"` // the other files of the directory; filled in by Write
 	Files           []File                 `json:"files"`     // files of the initramfs; FilesOf makes them
 }
+
+// ProductName is the name in Manifest.Product: it marks a directory as ours.
+const ProductName = "mkp2pimg"
 
 // Product names the program that made the image.
 type Product struct {
@@ -75,12 +85,56 @@ type Artifact struct {
 	SHA256 string `json:"sha256"`
 }
 
+// GoModule is a Go module linked into a program of the image.
+type GoModule struct {
+	Path    string `json:"path"`
+	Version string `json:"version"`
+	Sum     string `json:"sum"` // as in go.sum
+}
+
 // File is one regular file or link of the initramfs.
 type File struct {
-	Path   string           `json:"path"`
-	Size   int64            `json:"size"`
-	SHA256 string           `json:"sha256,omitempty"`
-	Mode   string           `json:"mode"`
-	Link   string           `json:"link,omitempty"`
+	layout.File
 	Origin initramfs.Origin `json:"origin"`
+}
+
+// FilesOf lists the files of a tree for a manifest.
+func FilesOf(t *initramfs.Tree) []File {
+	var list []File
+	for _, f := range t.Files() {
+		list = append(list, File{f, t.Lookup(f.Path).Origin})
+	}
+	return list
+}
+
+// GoModulesOf lists the Go modules of the programs for a manifest.
+func GoModulesOf(p *userland.Programs) []GoModule {
+	var list []GoModule
+	for _, m := range p.Modules {
+		list = append(list, GoModule(m))
+	}
+	return list
+}
+
+// ReadManifest decodes a manifest.
+func ReadManifest(r io.Reader) (*Manifest, error) {
+	var m Manifest
+	if err := json.NewDecoder(r).Decode(&m); err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	if m.Product.Name != ProductName {
+		return nil, fmt.Errorf("manifest: made by %q, not by %s", m.Product.Name, ProductName)
+	}
+	if m.Version != ManifestVersion {
+		return nil, fmt.Errorf("manifest: has version %d, this program reads version %d", m.Version, ManifestVersion)
+	}
+	return &m, nil
+}
+
+// readProduct reads no more of a manifest than who made it, so that directories
+// of other versions of this program are known as its own.
+func readProduct(r io.Reader) (Product, error) {
+	var m struct{ Product Product }
+	err := json.NewDecoder(r).Decode(&m)
+	return m.Product, err
 }

@@ -1,7 +1,20 @@
 package images
 
 import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 
 	"mkp2pimg/initramfs"
 )
@@ -29,8 +42,145 @@ type Netboot struct {
 	Extra map[string][]byte
 }
 
-// Dir is a complete netboot directory.
-type Dir struct {
-	Path     string
-	Manifest *Manifest
+// Write writes the netboot directory dir and returns its completed manifest.
+// The directory appears whole or not at all: it is written beside dir and
+// renamed. One that Write made before is replaced in one step; any other that
+// is not empty is left alone and is an error.
+func (n *Netboot) Write(ctx context.Context, dir string) (*Manifest, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkTarget(dir); err != nil {
+		return nil, err
+	}
+	m := n.Manifest
+	err = replaceDir(dir, func(tmp string) error { return n.fill(&writer{ctx: ctx, dir: tmp}, &m) })
+	if errors.Is(err, syscall.ENOSPC) {
+		err = fmt.Errorf("%w; an image takes about 100 MB: make room in %s or choose another directory", err, filepath.Dir(dir))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write netboot directory %s: %w", dir, err)
+	}
+	return &m, nil
+}
+
+// fill writes all files of the directory and completes the manifest m.
+func (n *Netboot) fill(w *writer, m *Manifest) error {
+	m.Version = ManifestVersion
+	m.Product.Name = ProductName
+	script, err := ipxeScript(m)
+	if err != nil {
+		return err
+	}
+	kernel, err := os.Open(n.Kernel)
+	if err != nil {
+		return err
+	}
+	defer kernel.Close() //nolint:errcheck // only read
+	w.create(KernelName, func(f io.Writer) error {
+		_, err := io.Copy(f, kernel)
+		return err
+	})
+	w.create(InitrdName, func(f io.Writer) (err error) {
+		m.Initrd, err = n.Initrd(f)
+		return err
+	})
+	w.bytes(ScriptName, script)
+	for _, name := range slices.Sorted(maps.Keys(n.Extra)) {
+		w.bytes(name, n.Extra[name])
+	}
+	if w.err != nil {
+		return w.err
+	}
+	sbom, err := bom(m, w.done)
+	if err != nil {
+		return err
+	}
+	w.bytes(SBOMName, sbom)
+	m.Artifacts = slices.Clone(w.done)
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	w.bytes(ManifestName, append(data, '\n'))
+	w.bytes(SumsName, formatSums(w.done))
+	return w.err
+}
+
+// ipxeScript boots the image from the URL the script came from. A script that
+// chains to it can set the variable p2p to add parameters, which win over the
+// defaults.
+func ipxeScript(m *Manifest) ([]byte, error) {
+	for _, arg := range m.CommandLine {
+		if arg == "" || strings.ContainsAny(arg, " \t\r\n") {
+			return nil, fmt.Errorf("kernel parameter %q: white space is not possible in an iPXE script", arg)
+		}
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "#!ipxe\n# %s %s: NVIDIA driver %s, Linux %s\n", m.Product.Name, m.Product.Version, m.Driver, m.Kernel)
+	fmt.Fprintf(&b, "# Set p2p before chaining here to add kernel parameters: set p2p p2p.plan=check\n")
+	fmt.Fprintf(&b, "kernel %s || goto failed\ninitrd %s || goto failed\n", KernelName, InitrdName)
+	fmt.Fprintf(&b, "imgargs %s initrd=%s %s ${p2p}\n", KernelName, InitrdName, strings.Join(m.CommandLine, " "))
+	fmt.Fprintf(&b, "boot || goto failed\n:failed\necho %s could not be booted\nsleep 10\nexit 1\n", m.Product.Name)
+	return b.Bytes(), nil
+}
+
+// writer writes files of one directory and remembers what it wrote. After the
+// first error it writes nothing more.
+type writer struct {
+	ctx  context.Context
+	dir  string
+	done []Artifact
+	err  error
+}
+
+func (w *writer) bytes(name string, data []byte) {
+	w.create(name, func(f io.Writer) error {
+		_, err := f.Write(data)
+		return err
+	})
+}
+
+func (w *writer) create(name string, write func(io.Writer) error) {
+	if w.err != nil {
+		return
+	}
+	if name != filepath.Base(name) || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "\n\\") {
+		w.err = fmt.Errorf("%q is not a name for a file of the directory", name)
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(w.dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		w.err = err
+		return
+	}
+	s := &summer{ctx: w.ctx, w: f, h: sha256.New()}
+	err = errors.Join(write(s), f.Sync(), f.Close())
+	if err != nil {
+		w.err = fmt.Errorf("%s: %w", name, err)
+		return
+	}
+	w.done = append(w.done, Artifact{Name: name, Size: s.n, SHA256: hex.EncodeToString(s.h.Sum(nil))})
+}
+
+// summer passes on to w, counts and hashes, until the context ends.
+type summer struct {
+	ctx context.Context
+	w   io.Writer
+	h   interface {
+		io.Writer
+		Sum([]byte) []byte
+	}
+	n int64
+}
+
+func (s *summer) Write(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := s.w.Write(p)
+	s.h.Write(p[:n]) //nolint:errcheck // a hash never fails
+	s.n += int64(n)
+	return n, err
 }

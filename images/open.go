@@ -1,0 +1,107 @@
+package images
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Dir is a netboot directory whose files have been verified.
+type Dir struct {
+	Path     string // of the directory
+	Manifest *Manifest
+}
+
+// Kernel returns the host path of the kernel.
+func (d *Dir) Kernel() string { return filepath.Join(d.Path, KernelName) }
+
+// Initrd returns the host path of the packed initramfs.
+func (d *Dir) Initrd() string { return filepath.Join(d.Path, InitrdName) }
+
+// Open reads a netboot directory and verifies the SHA-256 of each of its files.
+// All that are missing or damaged are named in the error. Files that Write did
+// not make are not looked at.
+func Open(dir string) (*Dir, error) {
+	data, err := os.ReadFile(filepath.Join(dir, SumsName))
+	if err != nil {
+		return nil, fmt.Errorf("not a netboot directory of %s: %w", ProductName, err)
+	}
+	sums, err := parseSums(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, SumsName), err)
+	}
+	var errs []error
+	for _, name := range []string{KernelName, InitrdName, ManifestName} {
+		if sums[name] == "" {
+			errs = append(errs, fmt.Errorf("%s does not list %s", SumsName, name))
+		}
+	}
+	for name, want := range sums {
+		errs = append(errs, verify(filepath.Join(dir, name), want))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("netboot directory %s is damaged; build it again:\n%w", dir, err)
+	}
+	f, err := os.Open(filepath.Join(dir, ManifestName))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	m, err := ReadManifest(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return &Dir{dir, m}, nil
+}
+
+func verify(file, want string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != want {
+		return fmt.Errorf("%s: sha256 is %s, %s says %s", file, got, SumsName, want)
+	}
+	return nil
+}
+
+// formatSums gives the text that sha256sum -c reads.
+func formatSums(list []Artifact) []byte {
+	var b bytes.Buffer
+	for _, a := range list {
+		fmt.Fprintf(&b, "%s  %s\n", a.SHA256, a.Name)
+	}
+	return b.Bytes()
+}
+
+// parseSums reads the text of formatSums: digest by file name.
+func parseSums(data []byte) (map[string]string, error) {
+	sums := map[string]string{}
+	s := bufio.NewScanner(bytes.NewReader(data))
+	for n := 1; s.Scan(); n++ {
+		sum, name, ok := strings.Cut(s.Text(), "  ")
+		raw, err := hex.DecodeString(sum)
+		switch {
+		case !ok || err != nil || len(raw) != sha256.Size || sum != strings.ToLower(sum):
+			return nil, fmt.Errorf("line %d is not a SHA-256, two spaces and a file name", n)
+		case name == "" || name == "." || name == ".." || name != filepath.Base(name):
+			return nil, fmt.Errorf("line %d: %q is not the name of a file of the directory", n, name)
+		case sums[name] != "":
+			return nil, fmt.Errorf("line %d: %s is listed twice", n, name)
+		}
+		sums[name] = sum
+	}
+	return sums, s.Err()
+}
