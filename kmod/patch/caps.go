@@ -89,7 +89,7 @@ func fallbackEdits() []Edit {
             }
 `,
 			Proofs: []Proof{
-				once("BAR1 that was asked for and is not there is no connection", regexp.QuoteMeta("if ("+asked+")")+
+				once("BAR1 that was asked for and is not there is no connection", literal("if ("+asked+")")+
 					`\s*\{[^}]*NOT_SUPPORTED;[^}]*NOT_SUPPORTED;[^}]*P2P_CONNECTIVITY_UNKNOWN;\s*\}`),
 				once("BAR1 still is one", `\*pConnectivity = P2P_CONNECTIVITY_PCIE_BAR1;`),
 			},

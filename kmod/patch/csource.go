@@ -42,7 +42,7 @@ func blankComments(src []byte, literals bool) []byte {
 			if literals {
 				blank(i+1, end-1)
 			}
-			i = end
+			i = max(end, i+1)
 		default:
 			i++
 		}
@@ -50,8 +50,8 @@ func blankComments(src []byte, literals bool) []byte {
 	return out
 }
 
-// literalEnd returns the offset after the literal that opens at i. A literal ends at its
-// line's end at the latest, so that a stray apostrophe in an #error line does no harm.
+// literalEnd returns the offset after the literal that opens at i, or 0 if it does not end on
+// its line: an apostrophe in an #error line opens none.
 func literalEnd(src []byte, i int) int {
 	quote := src[i]
 	for j := i + 1; j < len(src); j++ {
@@ -61,14 +61,14 @@ func literalEnd(src []byte, i int) int {
 		case quote:
 			return j + 1
 		case '\n':
-			return j
+			return 0
 		}
 	}
-	return len(src)
+	return 0
 }
 
 // findBody returns the body of the one definition of the C function name in src, from the
-// opening brace to the closing brace in column 0. Prototypes, calls and macros of that name
+// opening brace to the closing brace in column 0 or on the same line. Prototypes, calls and macros of that name
 // are not definitions.
 func findBody(src []byte, name string) (span, error) {
 	code := blankComments(src, true)
@@ -86,11 +86,9 @@ func findBody(src []byte, name string) (span, error) {
 		if brace >= len(code) || code[brace] != '{' {
 			continue
 		}
-		n := bytes.Index(code[brace:], []byte("\n}"))
-		if n < 0 {
-			continue
+		if end := bodyEnd(code, brace); end > 0 {
+			found = append(found, span{brace, end})
 		}
-		found = append(found, span{brace, brace + n + 2})
 	}
 	switch len(found) {
 	case 1:
@@ -100,6 +98,20 @@ func findBody(src []byte, name string) (span, error) {
 	default:
 		return span{}, fmt.Errorf("function %s is defined %d times here", name, len(found))
 	}
+}
+
+// bodyEnd returns the offset after the body that opens at brace, or 0 if it does not end. Braces
+// are not counted beyond the first line: the branches of an #if may each open one.
+func bodyEnd(code []byte, brace int) int {
+	line, _, _ := bytes.Cut(code[brace:], []byte("\n"))
+	if bytes.Count(line, []byte("{")) == bytes.Count(line, []byte("}")) {
+		return brace + bytes.LastIndexByte(line, '}') + 1
+	}
+	n := bytes.Index(code[brace:], []byte("\n}"))
+	if n < 0 {
+		return 0
+	}
+	return brace + n + 2
 }
 
 func skipSpace(code []byte, i int) int {

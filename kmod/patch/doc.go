@@ -11,6 +11,10 @@
 // the lines that show it) or refused. If one edit is refused, [Result.Write]
 // writes nothing at all.
 //
+// An edited line ends with a comment that names the edit ("// mkp2pimg P2P-E4-CREATE"): readers see
+// whose work it is, and a second run finds the edit already applied. Without the comment an edit counts as
+// already applied if all that it would prove holds, as in a tree that a fork has edited.
+//
 // # Adding an edit
 //
 //  1. Put it in the file of its family (hal.go, gmmu.go, static.go …) and add it
@@ -24,8 +28,8 @@
 //  5. Needs are presence tests in the source. Say in Else what it means when the
 //     test fails: that text is the reason in the report.
 //  6. Proofs are expressions that must match a stated number of times in the
-//     body after the edit. They must not all hold before it: a body where they
-//     hold counts as already edited, which is what makes a second run a no-op.
+//     body after the edit. They must not all hold before it. Match spaces by \s: the comment that
+//     names the edit lands at the end of the first edited line.
 //  7. Run "make patch-matrix TREES=<bare git or folder of trees>" and compile the
 //     object of the touched file from one release of every branch.
 package patch

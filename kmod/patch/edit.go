@@ -3,6 +3,7 @@ package patch
 import (
 	"io/fs"
 	"regexp"
+	"strings"
 )
 
 // Edit is one change to one function of the driver's source.
@@ -126,4 +127,13 @@ func gone(what, pattern string) Proof {
 // once is the proof that pattern matches exactly once.
 func once(what, pattern string) Proof {
 	return Proof{What: what, Pattern: regexp.MustCompile(pattern), Count: 1}
+}
+
+// literal is the expression that matches text whatever its line breaks and indentation.
+func literal(text string) string {
+	words := strings.Fields(text)
+	for i := range words {
+		words[i] = regexp.QuoteMeta(words[i])
+	}
+	return strings.Join(words, `\s+`)
 }

@@ -93,7 +93,7 @@ func aperture(id, function, sysmem string, needs []Test) Edit {
 
 ${0}`,
 		Proofs: []Proof{
-			once("the aperture of a BAR1 peer is system memory", regexp.QuoteMeta("aperture = "+sysmem+";")),
+			once("the aperture of a BAR1 peer is system memory", literal("aperture = "+sysmem+";")),
 			once("only a BAR1 peer gets it", `if \(kbusHasPcieBar1P2PMapping_HAL\(pMappingGpu,`),
 			once("the attribute is still asked for", `\bnvGpuOpsGetExternalAllocMappingAttribute\(`),
 		},

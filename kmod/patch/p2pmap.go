@@ -27,7 +27,7 @@ ${1}}
 
 ${0}`,
 			Proofs: []Proof{
-				once("the BAR1 connection type is handled", bar1+regexp.QuoteMeta(call)+`;`),
+				once("the BAR1 connection type is handled", bar1+literal(call)+`;`),
 				once("the mailbox connection type still is", pcie),
 			},
 		}

@@ -125,6 +125,14 @@ func TreeVersion(tree fs.FS) (string, error) {
 
 func (r *Result) plan(e Edit) (Outcome, error) {
 	o := Outcome{Edit: e}
+	f, err := r.src.file(e.File)
+	if err != nil {
+		return o, err
+	}
+	if marked(f.new, e.ID) {
+		r.recheck(f, &o)
+		return o, nil
+	}
 	for _, t := range e.Needs {
 		holds, evidence, err := r.src.ask(t)
 		if err != nil {
@@ -140,10 +148,6 @@ func (r *Result) plan(e Edit) (Outcome, error) {
 		o.Status, o.Reason = NotNeeded, e.Skip
 		return o, nil
 	}
-	f, err := r.src.file(e.File)
-	if err != nil {
-		return o, err
-	}
 	if f.missing {
 		return refuse(o, fmt.Sprintf("%s is not in the tree", e.File), nil), nil
 	}
@@ -151,23 +155,45 @@ func (r *Result) plan(e Edit) (Outcome, error) {
 	return o, nil
 }
 
+// body finds the text that the edit of o may touch, or refuses the edit.
+func (r *Result) body(f *file, o *Outcome) (body span, ok bool) {
+	if o.Edit.Func == "" {
+		return span{0, len(f.new)}, true
+	}
+	body, err := findBody(f.new, o.Edit.Func)
+	if err != nil {
+		*o = refuse(*o, fmt.Sprintf("%s: %v", o.Edit.File, err), nearestFuncs(f.new, o.Edit.Func))
+	}
+	return body, err == nil
+}
+
+// recheck proves an edit that the file says it has.
+func (r *Result) recheck(f *file, o *Outcome) {
+	body, ok := r.body(f, o)
+	if !ok {
+		return
+	}
+	code := blankComments(f.new, false)[body.start:body.end]
+	if what := unproven(code, o.Edit.Proofs); what != "" {
+		*o = refuse(*o, fmt.Sprintf("%s: the edit was made, but this does not hold any more: %s", place(o.Edit), what), nil)
+		return
+	}
+	o.Status = AlreadyApplied
+}
+
 // apply carries out the edit of o on f, or refuses it.
 func (r *Result) apply(f *file, o *Outcome) {
 	e := o.Edit
-	body := span{0, len(f.new)}
-	if e.Func != "" {
-		var err error
-		if body, err = findBody(f.new, e.Func); err != nil {
-			*o = refuse(*o, fmt.Sprintf("%s: %v", e.File, err), nearestFuncs(f.new, e.Func))
-			return
-		}
+	body, ok := r.body(f, o)
+	if !ok {
+		return
 	}
 	code := blankComments(f.new, false)[body.start:body.end]
 	if unproven(code, e.Proofs) == "" {
 		o.Status = AlreadyApplied
 		return
 	}
-	where := fmt.Sprintf("%s: function %s", e.File, e.Func)
+	where := place(e)
 	matches := e.Anchor.FindAllSubmatchIndex(code, -1)
 	if len(matches) != 1 {
 		reason := fmt.Sprintf("%s: anchor %q matches %d times, want once", where, e.Anchor, len(matches))
@@ -179,7 +205,7 @@ func (r *Result) apply(f *file, o *Outcome) {
 	text := f.new[body.start:body.end]
 	insert := e.Anchor.Expand(nil, []byte(e.New), text, m)
 	at := span{body.start + m[0], body.start + m[1]}
-	edited := slices.Concat(f.new[:at.start], insert, f.new[at.end:])
+	edited := mark(slices.Concat(f.new[:at.start], insert, f.new[at.end:]), at.start, e.ID)
 	grown := len(edited) - len(f.new)
 	after := blankComments(edited, false)[body.start : body.end+grown]
 	if what := unproven(after, e.Proofs); what != "" {
@@ -191,6 +217,28 @@ func (r *Result) apply(f *file, o *Outcome) {
 	r.shift(e.File, at, grown)
 	o.at, o.grown = at.start, grown
 	f.new = edited
+}
+
+// place names where an edit belongs.
+func place(e Edit) string {
+	if e.Func == "" {
+		return e.File
+	}
+	return e.File + ": function " + e.Func
+}
+
+// mark ends the line at offset with a comment that names the edit.
+func mark(text []byte, offset int, id string) []byte {
+	end := len(text)
+	if n := bytes.IndexByte(text[offset:], '\n'); n >= 0 {
+		end = offset + n
+	}
+	return slices.Concat(text[:end], []byte(" // mkp2pimg "+id), text[end:])
+}
+
+// marked reports whether text holds the mark of the edit.
+func marked(text []byte, id string) bool {
+	return regexp.MustCompile(`(?m)// mkp2pimg ` + regexp.QuoteMeta(id) + `(?: |$)`).Match(text)
 }
 
 // unproven returns what of the first proof that does not hold in code, or "".

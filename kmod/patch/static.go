@@ -35,7 +35,7 @@ func staticBar1Edits() []Edit {
 			Anchor:   regexp.MustCompile(`if \((` + cond + ` &&\s+)\(memdescGetAddressSpace\(pMemDesc\) == ADDR_FBMEM\)\)`),
 			New:      "if (${1}(memdescGetAddressSpace(pMemDesc) == ADDR_FBMEM) &&\n        " + more + ")",
 			Proofs: []Proof{
-				once("the static path is taken only where it fits", regexp.QuoteMeta("(memdescGetAddressSpace(pMemDesc) == ADDR_FBMEM) &&\n        "+more+")")),
+				once("the static path is taken only where it fits", literal("(memdescGetAddressSpace(pMemDesc) == ADDR_FBMEM) &&\n        "+more+")")),
 			},
 		}
 	}

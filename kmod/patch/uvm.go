@@ -43,7 +43,7 @@ func uvmEdits() []Edit {
 
 ${0}`,
 			Proofs: []Proof{
-				once("a peer without id gets no managed mappings", regexp.QuoteMeta("if ("+noPeerID+") {")),
+				once("a peer without id gets no managed mappings", literal("if ("+noPeerID+") {")),
 				once("other peers do", `\n    processor_mask_array_set\(va_space->can_access, gpu0->id, gpu1->id\);`),
 			},
 		}
