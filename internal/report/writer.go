@@ -9,7 +9,6 @@
 package report
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,22 +16,15 @@ import (
 	"time"
 )
 
-// DefaultStall is how long a sink may go without finishing one write before it
-// is given up: a 115200 baud line needs 0.1 s for the 1 KiB of a write.
-const DefaultStall = 5 * time.Second
-
 // Writer streams one run. All methods may be called from several goroutines.
 type Writer struct {
-	now   func() time.Time
-	stall time.Duration
+	now func() time.Time
+	out Stream
 
 	mu     sync.Mutex
-	wake   *sync.Cond
-	lines  [][]byte
-	sinks  []*sink
+	lines  int
 	series int
 	ended  bool
-	closed bool
 }
 
 // Option changes a default of [New].
@@ -41,13 +33,13 @@ type Option func(*Writer)
 // Clock sets the source of timestamps, time.Now by default.
 func Clock(now func() time.Time) Option { return func(w *Writer) { w.now = now } }
 
-// Stall sets how long a sink may make no progress, [DefaultStall] by default.
-func Stall(d time.Duration) Option { return func(w *Writer) { w.stall = d } }
+// Stall sets how long a write to a sink may take, [DefaultStall] by default.
+func Stall(d time.Duration) Option { return func(w *Writer) { w.out.Stall = d } }
 
 // New starts a report: its schemaVersion line is written.
 func New(opts ...Option) *Writer {
-	w := &Writer{now: time.Now, stall: DefaultStall}
-	w.wake = sync.NewCond(&w.mu)
+	w := &Writer{now: time.Now}
+	w.out.Dropped = func(err error) { w.Log(Warning, "report sink dropped: %v", err) }
 	for _, o := range opts {
 		o(w)
 	}
@@ -55,16 +47,18 @@ func New(opts ...Option) *Writer {
 	return w
 }
 
-// Attach adds a sink under a name for messages. The sink first gets every line
-// written so far, so that each sink holds the whole report. On [Writer.Flush] a
-// sink with a Sync method is synced.
-func (w *Writer) Attach(name string, dst io.Writer) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := &sink{name: name, dst: dst}
-	w.sinks = append(w.sinks, s)
-	go w.run(s)
-}
+// Attach adds a sink, see [Stream.Attach]. A sink that is given up later is noted
+// in the report that the others get.
+func (w *Writer) Attach(name string, dst io.Writer) { w.out.Attach(name, dst) }
+
+// Flush waits until the sinks hold the report so far, see [Stream.Flush].
+func (w *Writer) Flush(limit time.Duration) []error { return w.out.Flush(limit) }
+
+// Close ends the streaming, see [Stream.Close].
+func (w *Writer) Close(limit time.Duration) []error { return w.out.Close(limit) }
+
+// Bytes returns the report as written so far.
+func (w *Writer) Bytes() []byte { return w.out.Bytes() }
 
 // Start writes testRunStart.
 func (w *Writer) Start(s RunStart) {
@@ -107,85 +101,6 @@ func (w *Writer) Step(id, name string) *Step {
 	return s
 }
 
-// Bytes returns the report as written so far.
-func (w *Writer) Bytes() []byte {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return bytes.Join(w.lines, nil)
-}
-
-// Flush waits until every sink holds every line written before the call, on
-// stable storage where the sink has a Sync method. A sink that finishes no write
-// within the stall time is dropped; one that is merely slow is left behind when
-// limit has passed, and goes on by itself. The errors name the sinks that do not
-// hold everything.
-func (w *Writer) Flush(limit time.Duration) []error {
-	tick := time.AfterFunc(0, w.wake.Broadcast)
-	defer tick.Stop()
-	deadline := time.Now().Add(limit)
-
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	want := len(w.lines)
-	for _, s := range w.sinks {
-		s.sync = max(s.sync, want)
-	}
-	w.wake.Broadcast()
-	for {
-		now := time.Now()
-		waiting := false
-		for _, s := range w.sinks {
-			if s.err != nil || s.synced >= want {
-				continue
-			}
-			if !s.since.IsZero() && now.Sub(s.since) > w.stall {
-				w.drop(s, fmt.Errorf("no progress for %v; is anything reading it?", w.stall))
-				continue
-			}
-			waiting = true
-		}
-		if !waiting || now.After(deadline) {
-			break
-		}
-		tick.Reset(min(w.stall, time.Until(deadline))/8 + time.Millisecond)
-		w.wake.Wait()
-	}
-	var errs []error
-	for _, s := range w.sinks {
-		switch {
-		case s.err != nil:
-			errs = append(errs, s.err)
-		case s.synced < want:
-			errs = append(errs, fmt.Errorf("report sink %s: %d of %d lines written within %v", s.name, s.sent, want, limit))
-		}
-	}
-	return errs
-}
-
-// Close flushes, stops the sinks and closes those that are io.Closers, except
-// dropped ones: closing a stuck device may hang.
-func (w *Writer) Close(limit time.Duration) []error {
-	errs := w.Flush(limit)
-	w.mu.Lock()
-	w.closed = true
-	w.wake.Broadcast()
-	sinks := w.sinks
-	w.mu.Unlock()
-	for _, s := range sinks {
-		w.mu.Lock()
-		idle := s.err == nil && s.synced == len(w.lines)
-		w.mu.Unlock()
-		c, ok := s.dst.(io.Closer)
-		if !idle || !ok {
-			continue
-		}
-		if err := c.Close(); err != nil {
-			errs = append(errs, fmt.Errorf("report sink %s: close: %w", s.name, err))
-		}
-	}
-	return errs
-}
-
 func (w *Writer) emit(a artifact) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,7 +114,7 @@ func (w *Writer) put(a artifact) {
 	if w.ended {
 		return
 	}
-	a.Sequence = len(w.lines)
+	a.Sequence = w.lines
 	a.Timestamp = w.now().UTC()
 	line, err := json.Marshal(a)
 	if err != nil {
@@ -207,8 +122,8 @@ func (w *Writer) put(a artifact) {
 		a.Run, a.Step = &runArtifact{Error: e}, nil
 		line, _ = json.Marshal(a) // strings and numbers only: can't fail
 	}
-	w.lines = append(w.lines, append(line, '\n'))
-	w.wake.Broadcast()
+	w.lines++
+	w.out.Append(append(line, '\n'))
 }
 
 // Step is an open test step. Artifacts that come after its end (from a stage

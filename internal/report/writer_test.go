@@ -188,12 +188,12 @@ func TestStuckSinkIsDropped(t *testing.T) {
 	<-bad.entered
 	errs := w.Flush(time.Minute)
 	require.Len(t, errs, 1)
-	assert.ErrorContains(t, errs[0], "report sink port: no progress")
+	assert.ErrorContains(t, errs[0], "port: no progress")
 
 	w.Log(Info, "the run goes on")
 	require.Len(t, w.Close(time.Minute), 1)
 	assert.Equal(t, string(w.Bytes()), good.String())
-	assert.Contains(t, good.String(), "dropped report sink port")
+	assert.Contains(t, good.String(), "report sink dropped: port")
 }
 
 func TestSlowSinkIsKept(t *testing.T) {
@@ -220,7 +220,7 @@ func TestFailingSinkIsDropped(t *testing.T) {
 			w.Attach("disk", sink)
 			errs := w.Flush(time.Minute)
 			require.Len(t, errs, 1)
-			assert.ErrorContains(t, errs[0], "report sink disk: "+name+": no space left on device")
+			assert.ErrorContains(t, errs[0], "disk: "+name+": no space left on device")
 		})
 	}
 }
