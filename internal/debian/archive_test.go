@@ -159,6 +159,9 @@ func tarOf(t testing.TB, entries ...entry) []byte {
 		if h.Mode == 0 {
 			h.Mode = 0o644
 		}
+		if h.Typeflag == tar.TypeXGlobalHeader {
+			h = tar.Header{Name: e.name, Typeflag: e.kind, PAXRecords: map[string]string{"comment": "commit id"}}
+		}
 		require.NoError(t, w.WriteHeader(&h))
 		_, err := io.WriteString(w, e.content)
 		require.NoError(t, err)
