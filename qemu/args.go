@@ -20,6 +20,12 @@ type Boot struct {
 	Code, Vars string
 }
 
+// withSockets names the files of a run in its directory.
+func (b Boot) withSockets(dir string) Boot {
+	b.Console, b.Report, b.Control, b.Vars = dir+"/console", dir+"/report", dir+"/control", dir+"/vars"
+	return b
+}
+
 // Args returns the emulator's arguments, without its name. The machine has to
 // be one that [Parse] accepted.
 func (m *Machine) Args(b Boot) []string {

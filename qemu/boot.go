@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"mkp2pimg/internal/sandbox"
 )
 
 // Image is what is booted.
@@ -90,24 +92,19 @@ func (e *Emulator) boot(ctx context.Context, m *Machine, img Image, o bootOption
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // temporary
 
-	see := func(name string) string { return e.Runner.Path(filepath.Join(dir, name)) }
-	b := Boot{
-		Kernel:  e.Runner.Path(img.Kernel),
-		Initrd:  e.Runner.Path(img.Initrd),
-		Cmdline: img.Cmdline,
-		Accel:   o.accel,
-		Console: see("console"),
-		Report:  see("report"),
-		Control: see("control"),
+	var binds []sandbox.Bind
+	show := func(host string, readOnly bool) string {
+		b, path := e.bind(host, readOnly)
+		binds = append(binds, b)
+		return path
 	}
-	binds := []Bind{{Host: dir}, {Host: img.Kernel, ReadOnly: true}}
-	if img.Initrd == "" {
-		b.Initrd = ""
-	} else {
-		binds = append(binds, Bind{Host: img.Initrd, ReadOnly: true})
+	b := Boot{Kernel: show(img.Kernel, true), Cmdline: img.Cmdline, Accel: o.accel}
+	if img.Initrd != "" {
+		b.Initrd = show(img.Initrd, true)
 	}
+	b = b.withSockets(show(dir, false))
 	if o.accel == KVM {
-		binds = append(binds, Bind{Host: kvmDevice})
+		binds = append(binds, sandbox.Bind{Host: kvmDevice, Guest: kvmDevice})
 	}
 	if m.Firmware == OVMF {
 		var vars string
@@ -117,7 +114,6 @@ func (e *Emulator) boot(ctx context.Context, m *Machine, img Image, o bootOption
 		if err := copyFile(filepath.Join(dir, "vars"), vars); err != nil {
 			return nil, fmt.Errorf("copy of the OVMF variables: %w", err)
 		}
-		b.Vars = see("vars")
 	}
 
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -156,13 +152,13 @@ func (e *Emulator) boot(ctx context.Context, m *Machine, img Image, o bootOption
 			c.Close() //nolint:errcheck // on the way out
 		}
 	}()
-	for _, r := range readers {
-		ln, err := listen(ctx, filepath.Join(dir, r.name))
+	for _, reader := range readers {
+		ln, err := listen(ctx, filepath.Join(dir, reader.name))
 		if err != nil {
 			return nil, err
 		}
 		closers = append(closers, ln)
-		log, err := keepFile(o.keep, r.log)
+		log, err := keepFile(o.keep, reader.log)
 		if err != nil {
 			return nil, err
 		}
@@ -173,30 +169,31 @@ func (e *Emulator) boot(ctx context.Context, m *Machine, img Image, o bootOption
 				return // closed: the emulator never came
 			}
 			defer conn.Close() //nolint:errcheck // read to its end
-			r.read(conn, log)
+			reader.read(conn, log)
 		})
 	}
 
-	run := &Run{Machine: m.Name, Accel: o.accel, Argv: append([]string{e.Binary}, m.Args(b)...)}
-	var stderr bytes.Buffer
-	err = e.Runner.Run(ctx, Command{Argv: run.Argv, Binds: binds, Stdout: &stderr, Stderr: &stderr})
-	run.Took = time.Since(start)
+	r := &Run{Machine: m.Name, Accel: o.accel, Argv: append([]string{e.Binary}, m.Args(b)...)}
+	var said bytes.Buffer
+	cmd := sandbox.Cmd{Root: e.Root, Binds: binds, Argv: r.Argv, Stdout: &said, Stderr: &said}
+	err = cmd.Run(ctx)
+	r.Took = time.Since(start)
 	for _, c := range closers {
 		c.Close() //nolint:errcheck // ends the Accept of a reader whose writer never came
 	}
 	wg.Wait()
 
-	run.Console, run.Report = console.lines, report.lines
-	run.Stderr = strings.TrimSpace(stderr.String())
-	run.Exit = exit(err, context.Cause(ctx), control.reason, run.Stderr, o.deadline)
+	r.Console, r.Report = console.lines, report.lines
+	r.Stderr = strings.TrimSpace(said.String())
+	r.Exit = exit(err, context.Cause(ctx), control.reason, r.Stderr, o.deadline)
 	if log, err := keepFile(o.keep, "qemu.log"); err == nil {
-		fmt.Fprintf(log, "%s\n%s\n", Quote(run.Argv), run.Stderr)
+		fmt.Fprintf(log, "%s\n%s\n", Quote(r.Argv), r.Stderr)
 		err = log.Close()
 		if err != nil {
 			return nil, err
 		}
 	}
-	return run, nil
+	return r, nil
 }
 
 // exit judges how a run ended: from the error of the emulator's process, the

@@ -5,14 +5,14 @@ import (
 	"context"
 	"encoding/binary"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/sandbox"
 )
 
 // multiboot makes a kernel of the Multiboot Specification 0.6.96 that prints
@@ -68,9 +68,14 @@ var (
 	endHang  = []byte{}
 )
 
+func TestMain(m *testing.M) {
+	sandbox.MaybeChild()
+	os.Exit(m.Run())
+}
+
 // TestBoot starts the real emulator with kernels of a few dozen bytes.
 func TestBoot(t *testing.T) {
-	e, err := Find(t.Context(), Host{})
+	e, err := Find(t.Context(), sandbox.Root{})
 	if err != nil {
 		t.Skipf("the host has no emulator: %v", err)
 	}
@@ -115,7 +120,7 @@ func TestBoot(t *testing.T) {
 }
 
 func TestBootErrors(t *testing.T) {
-	e, err := Find(t.Context(), Host{})
+	e, err := Find(t.Context(), sandbox.Root{})
 	if err != nil {
 		t.Skipf("the host has no emulator: %v", err)
 	}
@@ -132,30 +137,4 @@ func TestBootErrors(t *testing.T) {
 	run, err = e.boot(ctx, m, Image{Kernel: kernel}, bootOptions{deadline: time.Minute, until: func(string) bool { cancel(); return false }})
 	require.NoError(t, err)
 	assert.Equal(t, Interrupted, run.Exit.Kind)
-}
-
-func TestHostKillsChildren(t *testing.T) {
-	if _, err := exec.LookPath("sh"); err != nil {
-		t.Skip("no sh")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var out bytes.Buffer
-	pid := filepath.Join(t.TempDir(), "pid")
-	go func() {
-		for {
-			if b, err := os.ReadFile(pid); err == nil && bytes.HasSuffix(b, []byte("\n")) {
-				cancel()
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}()
-	err := Host{}.Run(ctx, Command{Argv: []string{"sh", "-c", "sleep 600 & echo $! > " + pid + "; wait"}, Stdout: &out})
-	require.Error(t, err)
-	child, err := os.ReadFile(pid)
-	require.NoError(t, err)
-	assert.Eventually(t, func() bool {
-		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(child)) + "/stat")
-		return err != nil || strings.Contains(string(stat), ") Z ")
-	}, 10*time.Second, 10*time.Millisecond, "the child of the killed command is gone")
 }

@@ -5,16 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"mkp2pimg/internal/sandbox"
 )
 
 // Packages are the Debian packages that hold the emulator and its firmware;
@@ -22,60 +21,27 @@ import (
 // aren't needed.
 var Packages = []string{"qemu-system-x86", "ovmf"}
 
-// A Runner runs the emulator: on this host, or inside an unpacked root.
-type Runner interface {
-	// Root is the host path of the directory that is / to the command.
-	Root() string
-	// Path returns the path under which the command sees a host path that is
-	// among its Binds, or below one of them.
-	Path(host string) string
-	// Run runs the command to its end. When ctx ends, the command and all its
-	// children are killed.
-	Run(ctx context.Context, c Command) error
-}
-
-// Command is one run of a program.
-type Command struct {
-	Argv           []string
-	Binds          []Bind
-	Stdout, Stderr io.Writer
-}
-
-// Bind is a host file or directory that a command needs.
-type Bind struct {
-	Host     string // absolute
-	ReadOnly bool
-}
-
-// Host runs commands as they are installed on this host.
-type Host struct{}
-
-// Root returns the root directory.
-func (Host) Root() string { return "/" }
-
-// Path returns the path unchanged.
-func (Host) Path(host string) string { return host }
-
-// Run runs the command in a process group of its own, which is killed when ctx
-// ends; the kernel kills the command if this program dies first.
-func (Host) Run(ctx context.Context, c Command) error {
-	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
-	cmd.Stdout, cmd.Stderr = c.Stdout, c.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	// The signal comes when the starting thread dies, so that one is kept.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	return cmd.Run()
-}
-
-// Emulator is an installed QEMU.
+// Emulator is an installed QEMU: on this host, or in a root made of [Packages].
 type Emulator struct {
-	Runner  Runner
-	Binary  string // as the runner sees it
+	Root    sandbox.Root // the zero Root is the host
+	Binary  string       // as seen inside the root
 	Version Version
 }
+
+// inside is where the sandbox shows the files of the host that a run needs.
+const inside = "/host"
+
+// bind shows a host path to the emulator, and returns the path it has there.
+func (e *Emulator) bind(host string, readOnly bool) (sandbox.Bind, string) {
+	b := sandbox.Bind{Host: host, Guest: host, ReadOnly: readOnly}
+	if !e.Root.Host() {
+		b.Guest = inside + host
+	}
+	return b, b.Guest
+}
+
+// outside returns the host path of a file inside the emulator's root.
+func (e *Emulator) outside(path string) string { return filepath.Join("/", e.Root.Dir, path) }
 
 // Version is a version of QEMU.
 type Version struct{ Major, Minor, Micro int }
@@ -96,22 +62,23 @@ var ErrNoEmulator = errors.New("qemu-system-x86_64 is not installed: install the
 
 const program = "qemu-system-x86_64"
 
-// Find looks for QEMU where the runner runs commands, and asks its version.
-func Find(ctx context.Context, r Runner) (*Emulator, error) {
-	e := &Emulator{Runner: r, Binary: filepath.Join("/usr/bin", program)}
-	if r.Root() == "/" {
-		var err error
-		if e.Binary, err = exec.LookPath(program); err != nil {
-			return nil, ErrNoEmulator
-		}
-	} else if _, err := os.Stat(filepath.Join(r.Root(), e.Binary)); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoEmulator, err)
+// Find looks for QEMU in a root, and asks its version.
+func Find(ctx context.Context, root sandbox.Root) (*Emulator, error) {
+	e := &Emulator{Root: root, Binary: filepath.Join("/usr/bin", program)}
+	var err error
+	if root.Host() {
+		e.Binary, err = exec.LookPath(program)
+	} else {
+		_, err = os.Stat(e.outside(e.Binary))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w (%w)", ErrNoEmulator, err)
 	}
 	var out, stderr bytes.Buffer
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	err := r.Run(ctx, Command{Argv: []string{e.Binary, "--version"}, Stdout: &out, Stderr: &stderr})
-	if err != nil {
+	cmd := sandbox.Cmd{Root: root, Argv: []string{e.Binary, "--version"}, Stdout: &out, Stderr: &stderr}
+	if err := cmd.Run(ctx); err != nil {
 		return nil, fmt.Errorf("%s --version: %w: %s", e.Binary, err, strings.TrimSpace(stderr.String()))
 	}
 	e.Version, err = ParseVersion(out.String())
@@ -145,12 +112,11 @@ var flash = [][2]string{
 	{"/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"},                         // 2 MB builds
 }
 
-// ovmf finds OVMF: code as the runner sees it, and variables on this host.
+// ovmf finds OVMF: code as the emulator sees it, variables as this program does.
 func (e *Emulator) ovmf() (code, vars string, err error) {
-	root := e.Runner.Root()
 	for _, f := range flash {
-		vars = filepath.Join(root, f[1])
-		if _, err := os.Stat(filepath.Join(root, f[0])); err != nil {
+		vars = e.outside(f[1])
+		if _, err := os.Stat(e.outside(f[0])); err != nil {
 			continue
 		}
 		if _, err := os.Stat(vars); err == nil {

@@ -3,7 +3,6 @@ package qemu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/sandbox"
 )
 
 func TestParseVersion(t *testing.T) {
@@ -29,23 +30,28 @@ func TestParseVersion(t *testing.T) {
 	}
 }
 
-// fakeRunner stands for a sandbox: it has a root of its own and answers as told.
-type fakeRunner struct {
-	root string
-	out  string
-	err  error
+// script puts a shell script in place of the host's emulator.
+func script(t *testing.T, body string) {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"+body), 0o755))
+	t.Setenv("PATH", dir+":/usr/bin:/bin")
 }
 
-func (f fakeRunner) Root() string          { return f.root }
-func (fakeRunner) Path(host string) string { return "/host" + host }
-func (f fakeRunner) Run(_ context.Context, c Command) error {
-	if c.Stdout != nil {
-		fmt.Fprint(c.Stdout, f.out)
-	}
-	return f.err
-}
+func TestFindOnHost(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := Find(t.Context(), sandbox.Root{})
+	require.ErrorIs(t, err, ErrNoEmulator)
 
-var _ Runner = fakeRunner{}
+	script(t, "echo QEMU emulator version 11.1.3")
+	e, err := Find(t.Context(), sandbox.Root{})
+	require.NoError(t, err)
+	assert.Equal(t, "11.1.3", e.Version.String())
+
+	script(t, "echo no libfoo.so >&2; exit 127")
+	_, err = Find(t.Context(), sandbox.Root{})
+	require.ErrorContains(t, err, "no libfoo.so")
+}
 
 func touch(t *testing.T, elem ...string) {
 	t.Helper()
@@ -54,20 +60,16 @@ func touch(t *testing.T, elem ...string) {
 	require.NoError(t, os.WriteFile(file, []byte("x"), 0o644))
 }
 
-func TestFind(t *testing.T) {
-	ctx := t.Context()
+func TestEmulatorInRoot(t *testing.T) {
 	root := t.TempDir()
-	_, err := Find(ctx, fakeRunner{root: root})
+	_, err := Find(t.Context(), sandbox.Root{Dir: root})
 	require.ErrorIs(t, err, ErrNoEmulator)
 
-	touch(t, root, "usr/bin/qemu-system-x86_64")
-	e, err := Find(ctx, fakeRunner{root: root, out: "QEMU emulator version 11.1.3\n"})
-	require.NoError(t, err)
-	assert.Equal(t, "/usr/bin/qemu-system-x86_64", e.Binary)
-	assert.Equal(t, "11.1.3", e.Version.String())
-
-	_, err = Find(ctx, fakeRunner{root: root, err: errors.New("exec format error")})
-	require.ErrorContains(t, err, "exec format error")
+	e := &Emulator{Root: sandbox.Root{Dir: root}}
+	_, path := e.bind("/home/me/out/vmlinuz", true)
+	assert.Equal(t, "/host/home/me/out/vmlinuz", path)
+	_, path = (&Emulator{}).bind("/home/me/out/vmlinuz", true)
+	assert.Equal(t, "/home/me/out/vmlinuz", path)
 
 	_, _, err = e.ovmf()
 	require.ErrorContains(t, err, "install the package ovmf")
@@ -81,16 +83,25 @@ func TestFind(t *testing.T) {
 	assert.Equal(t, filepath.Join(root, "usr/share/OVMF/OVMF_VARS_4M.fd"), vars, "as this program sees it")
 }
 
-func TestBootThatNeverStarts(t *testing.T) {
-	e := &Emulator{Runner: fakeRunner{root: t.TempDir(), err: errors.New("exit status 1"), out: "no such device"}, Binary: "/usr/bin/qemu-system-x86_64"}
+func TestSmokeOfEmulatorThatFails(t *testing.T) {
+	script(t, `case $1 in --version) echo QEMU emulator version 7.2.22;; *) echo no such device >&2; exit 1;; esac`)
 	m, err := Lookup("plain")
 	require.NoError(t, err)
-	r, err := Smoke(t.Context(), Options{Image: Image{Kernel: "/k", Initrd: "/i"}, Machine: m, Emulator: e, Accel: TCG})
+	r, err := Smoke(t.Context(), Options{Image: Image{Kernel: "/k", Initrd: "/i"}, Machine: m, Accel: TCG})
 	require.NoError(t, err)
-	assert.Equal(t, Exit{Failed, "the emulator ended: exit status 1: no such device"}, r.Exit)
+	assert.Equal(t, Failed, r.Exit.Kind)
+	assert.Contains(t, r.Exit.Detail, "no such device")
 	assert.False(t, r.OK())
 	assert.Zero(t, r.Count(Pass), "nothing passes in a run that did not take place")
-	assert.Contains(t, r.Argv, "/host/k", "paths are those that the emulator sees")
+}
+
+func TestArgv(t *testing.T) {
+	script(t, "echo QEMU emulator version 7.2.22")
+	m, err := Lookup("iommu")
+	require.NoError(t, err)
+	argv, err := Options{Image: Image{Kernel: "/k", Initrd: "/i", Cmdline: []string{"loglevel=7"}}, Machine: m}.Argv(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, argv, "loglevel=7 console=ttyS0 panic=-1 p2p.plan=full p2p.after=poweroff p2p.node=iommu intel_iommu=on p2p.gpu=1b36:0005")
 }
 
 func TestParseAccel(t *testing.T) {

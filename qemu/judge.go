@@ -27,7 +27,7 @@ const (
 // description expects of it. What can't be judged for want of a GPU is skipped.
 func Judge(m *Machine, run *Run) []Check {
 	j := &judge{machine: m, run: run}
-	text := join(run.Report)
+	text := sinceStart(join(run.Report))
 	j.report, j.unread = report.Parse(bytes.NewReader(text))
 	if j.unread != nil {
 		j.report = &report.Run{}
@@ -51,6 +51,17 @@ func Judge(m *Machine, run *Run) []Check {
 	j.add("power-off", j.powerOff)
 	return j.checks
 }
+
+// sinceStart drops what firmware wrote to a serial port before the report began.
+func sinceStart(text []byte) []byte {
+	if i := bytes.Index(text, []byte(reportStart)); i > 0 {
+		return text[i:]
+	}
+	return text
+}
+
+// reportStart begins the first line of a report.
+const reportStart = `{"schemaVersion":`
 
 type judge struct {
 	machine *Machine

@@ -96,6 +96,15 @@ func testMachine(t *testing.T) *Machine {
 	return m
 }
 
+func TestJudgeReportOnSerialPort(t *testing.T) {
+	run := goodRun(t)
+	noise := lines("BdsDxe: loading Boot0001\n\x1b[2J\x1b[01;01H")
+	run.Report[0].Text = noise[1].Text + run.Report[0].Text
+	run.Report = append(noise[:1], run.Report...)
+	assert.Empty(t, failedChecks(Judge(testMachine(t), run)), "what the firmware wrote before is not the report's fault")
+	assert.Equal(t, run.Report[1].At.Seconds(), run.Times().Init)
+}
+
 // failedChecks lists the ids of the checks that failed.
 func failedChecks(checks []Check) []string {
 	ids := []string{}

@@ -56,9 +56,9 @@ func TestParseMistakes(t *testing.T) {
 	}{
 		{"empty", "", []string{"m.yaml: the file is empty"}},
 		{"two documents", minimal + "---\n" + minimal, []string{"m.yaml: more than one YAML document"}},
-		{"syntax", "version: 1\nname: [\n", []string{"m.yaml:3: "}},
+		{"syntax", "version: 1\nname: [\n", []string{"m.yaml:2: "}},
 		{"unknown field", minimal + "colour: blue\n", []string{"m.yaml:6: unknown field colour"}},
-		{"not a size", strings.Replace(minimal, "512M", "many", 1), []string{`m.yaml:4: `, `"many" is not a size`}},
+		{"not a size", strings.Replace(minimal, "512M", "many", 1), []string{`m.yaml:4: "many" is not a size`}},
 		{"size too large", strings.Replace(minimal, "512M", "99999999T", 1), []string{`is not a size`}},
 		{"not a number", strings.Replace(minimal, "cpus: 1", "cpus: two", 1), []string{"m.yaml:5: "}},
 		{"version", strings.Replace(minimal, "version: 1", "version: 2", 1), []string{"m.yaml:1: version: is 2"}},

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"gopkg.in/yaml.v3"
+
 	checks "mkp2pimg/firmware-checks"
 )
 
@@ -196,9 +198,12 @@ func (s Size) String() string {
 // MarshalText gives the size as [Size.String] does.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads a size as [ParseSize] does.
-func (s *Size) UnmarshalText(text []byte) error {
-	v, err := ParseSize(string(text))
+// UnmarshalYAML reads a size as [ParseSize] does.
+func (s *Size) UnmarshalYAML(n *yaml.Node) error {
+	v, err := ParseSize(n.Value)
+	if err != nil {
+		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %v", n.Line, err)}}
+	}
 	*s = v
-	return err
+	return nil
 }

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"mkp2pimg/internal/sandbox"
 )
 
 // DefaultDeadline is the time a boot may take: a TCG boot of a full image needs
@@ -26,11 +29,12 @@ type Options struct {
 	Follow io.Writer
 }
 
-// smokeCmdline makes an image run by itself: everything it has, then off. The
-// kernel's messages stay on, since a panic has to be seen; a panic resets the
-// machine, which ends the run.
-func smokeCmdline(m *Machine) []string {
-	return []string{"console=ttyS0", "panic=-1", "p2p.plan=full", "p2p.after=poweroff", "p2p.node=" + m.Name}
+// cmdline adds to the image's command line what makes it run by itself: all it
+// has, then off. The kernel's messages stay on, since a panic has to be seen; a
+// panic resets the machine, which ends the run.
+func (o Options) cmdline() []string {
+	return append(slices.Clone(o.Image.Cmdline),
+		"console=ttyS0", "panic=-1", "p2p.plan=full", "p2p.after=poweroff", "p2p.node="+o.Machine.Name)
 }
 
 // Argv returns the emulator's command line without running it. Sockets and
@@ -40,13 +44,9 @@ func (o Options) Argv(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := Boot{
-		Kernel:  e.Runner.Path(o.Image.Kernel),
-		Initrd:  e.Runner.Path(o.Image.Initrd),
-		Cmdline: append(append([]string{}, o.Image.Cmdline...), smokeCmdline(o.Machine)...),
-		Accel:   o.Accel,
-		Console: "DIR/console", Report: "DIR/report", Control: "DIR/control", Vars: "DIR/vars",
-	}
+	_, kernel := e.bind(o.Image.Kernel, true)
+	_, initrd := e.bind(o.Image.Initrd, true)
+	b := Boot{Kernel: kernel, Initrd: initrd, Cmdline: o.cmdline(), Accel: o.Accel}.withSockets("DIR")
 	if o.Machine.Firmware == OVMF {
 		if b.Code, _, err = e.ovmf(); err != nil {
 			return nil, err
@@ -59,7 +59,7 @@ func (o Options) emulator(ctx context.Context) (*Emulator, error) {
 	if o.Emulator != nil {
 		return o.Emulator, nil
 	}
-	return Find(ctx, Host{})
+	return Find(ctx, sandbox.Root{})
 }
 
 // Smoke boots the image on the machine and judges the run. An error means that
@@ -74,7 +74,7 @@ func Smoke(ctx context.Context, o Options) (*Result, error) {
 		return nil, fmt.Errorf("probe of KVM: %w", err)
 	}
 	img := o.Image
-	img.Cmdline = append(append([]string{}, img.Cmdline...), smokeCmdline(o.Machine)...)
+	img.Cmdline = o.cmdline()
 	b := bootOptions{accel: accel, deadline: o.Deadline, follow: o.Follow}
 	if b.deadline == 0 {
 		b.deadline = DefaultDeadline

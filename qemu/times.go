@@ -39,7 +39,7 @@ func (r *Run) Times() Times {
 			at   *float64
 			mark string
 		}{
-			{&t.Init, ""},
+			{&t.Init, reportStart},
 			{&t.FirstFinding, `"name":"finding"`},
 			{&t.ReportEnd, `"testRunEnd":`},
 		} {
