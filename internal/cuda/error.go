@@ -7,21 +7,31 @@ import (
 
 // Values of CUresult, from the CUDA driver API reference.
 const (
-	InvalidValue        = 1
-	OutOfMemory         = 2
-	StubLibrary         = 34  // libcuda is the linker stub of the CUDA toolkit
-	DeviceUnavailable   = 46  // in use by another process in exclusive mode, or prohibited
-	NoDevice            = 100 // the driver runs but shows no GPU
-	PeerAccessDenied    = 217 // CUDA_ERROR_PEER_ACCESS_UNSUPPORTED
-	OperatingSystem     = 304 // what cuInit says if the kernel module is not loaded
-	PeerAlreadyEnabled  = 704
-	TooManyPeers        = 711
-	LaunchFailed        = 719
-	SystemNotReady      = 802 // NVSwitch systems without a running fabric manager
-	VersionMismatch     = 803 // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: libcuda is not the kernel module's
-	CompatNotSupported  = 804
-	UnknownDriverFailed = 999
+	InvalidValue      = 1
+	OutOfMemory       = 2
+	StubLibrary       = 34
+	DeviceUnavailable = 46
+	NoDevice          = 100 // the driver runs but shows no GPU
+	PeerAccessDenied  = 217 // CUDA_ERROR_PEER_ACCESS_UNSUPPORTED
+	OperatingSystem   = 304 // what cuInit says if the kernel module is not loaded
+	LaunchFailed      = 719
+	SystemNotReady    = 802
+	VersionMismatch   = 803 // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
 )
+
+// advice tells, by CUresult, what usually lies behind an error and what to do.
+var advice = map[int]string{
+	OutOfMemory:       "another process may hold the memory: end it, or copy less",
+	StubLibrary:       "this is the CUDA toolkit's stub for linking: use the libcuda of the driver",
+	DeviceUnavailable: "another process uses the GPU in exclusive mode, or its compute mode is prohibited: see nvidia-smi -q -d COMPUTE",
+	NoDevice:          "the nvidia kernel module has no GPU, or CUDA_VISIBLE_DEVICES hides them",
+	OperatingSystem:   "the nvidia kernel module is not loaded, or /dev/nvidia* is missing",
+	SystemNotReady:    "GPUs behind NVSwitch wait for nvidia-fabricmanager: start it",
+	VersionMismatch:   "libcuda and the nvidia kernel module must be of the same release",
+}
+
+// Advice returns what usually lies behind the error and what to do, or nothing.
+func (e *Error) Advice() string { return advice[e.Code] }
 
 // An Error is a call of the CUDA driver API that failed.
 type Error struct {

@@ -12,7 +12,7 @@ import (
 // Enumerate describes the driver and its GPUs. Of the inventory, Library and
 // DriverVersion are left to the caller, who knows how the driver was loaded.
 func Enumerate(drv cuda.Driver) (Inventory, error) {
-	var inv Inventory
+	inv := Inventory{GPUs: []cuda.DeviceInfo{}}
 	v, err := drv.Version()
 	if err != nil {
 		return inv, err
@@ -277,6 +277,11 @@ func (r run) pair(drv cuda.Driver, p *Pair, kind *ProblemKind) error {
 	if err != nil {
 		return err
 	}
+	for _, own := range []*party{initiator, peer} {
+		if err := r.control(own); err != nil {
+			return err
+		}
+	}
 	if r.settings.Staged {
 		if err := r.staged(initiator, peer); err != nil {
 			return err
@@ -306,6 +311,23 @@ func (r run) pair(drv cuda.Driver, p *Pair, kind *ProblemKind) error {
 	return err
 }
 
+// control verifies that a party gives back what the host wrote to it, without
+// which it can't tell whether a peer's data arrived.
+func (r run) control(p *party) error {
+	data := newPattern(r.settings.Seed, p.bdf, p.bdf, H2D, before)
+	if err := p.put(p.buffer, data, r.windows); err != nil {
+		return err
+	}
+	var c Check
+	if err := p.inspect(p.buffer, comparison{want: data, size: r.settings.Size}, r.windows, &c); err != nil {
+		return err
+	}
+	if c.Wrong > 0 {
+		return fmt.Errorf("GPU %s does not give back what the host wrote to it: %d of %d words are wrong", p.bdf, c.Wrong, c.Bytes/wordSize)
+	}
+	return nil
+}
+
 // staged measures the copy in direction Write while peer access is off.
 func (r run) staged(initiator, peer *party) error {
 	r.begin("write: bandwidth through host memory")
@@ -325,6 +347,9 @@ func NewProblem(kind ProblemKind, err error) *Problem {
 	p := &Problem{Kind: kind, Text: err.Error()}
 	if e, ok := errors.AsType[*cuda.Error](err); ok {
 		p.Call, p.Code, p.Name = e.Call, e.Code, e.Name
+		if advice := e.Advice(); advice != "" {
+			p.Text += "; " + advice
+		}
 		if e.Call == "cuInit" && (e.Code == cuda.NoDevice || e.Code == cuda.OperatingSystem) {
 			p.Kind = NoGPU
 		}

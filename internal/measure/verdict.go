@@ -29,8 +29,10 @@ func (v Verdict) Worse(w Verdict) bool {
 
 // JudgeDevice returns the verdict on a GPU by itself, and the reason.
 func JudgeDevice(d Device) (Verdict, string) {
-	if v, reason := judgeData(d.Checks); v != OK {
-		return v, reason
+	for _, c := range d.Checks {
+		if c.Wrong > 0 {
+			return WrongData, describe(c)
+		}
 	}
 	if d.Problem != nil {
 		return judgeProblem(*d.Problem, d.Step)

@@ -64,7 +64,7 @@ type api struct {
 
 // load opens the library called name and looks up each function of the api.
 func load(name string) (*api, error) {
-	lib, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	lib, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		return nil, err
 	}

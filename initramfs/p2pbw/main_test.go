@@ -1,0 +1,306 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/cuda"
+	"mkp2pimg/internal/cuda/fake"
+	"mkp2pimg/internal/measure"
+)
+
+var update = flag.Bool("update", false, "write golden files")
+
+// scenarioEnv names the scenario that this program, started as a child by the
+// code under test, plays instead of running tests.
+const scenarioEnv = "P2PBW_TEST_SCENARIO"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(scenarioEnv); name != "" {
+		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr, func(string) (cuda.Driver, string, error) {
+			return scenarios[name]()
+		}))
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	bdf0 = "0000:41:00.0"
+	bdf1 = "0000:42:00.0"
+	bdf2 = "0000:c1:00.0"
+)
+
+// system returns n GPUs.
+func system(n int) *fake.System {
+	s := &fake.System{CUDA: 12020, Default: fake.Link{GBps: 1, StagedGBps: 0.5}, Links: map[fake.Route]fake.Link{}}
+	for _, bdf := range []string{bdf0, bdf1, bdf2}[:n] {
+		s.GPUs = append(s.GPUs, fake.GPU{
+			Info:     cuda.DeviceInfo{BDF: bdf, Name: "Simulated GPU", UUID: "00000000-0000-0000-0000-" + strings.ReplaceAll(bdf, ":", ""), Memory: 24 << 30, SMs: 128},
+			HostGBps: 1.25, Copy: 2,
+		})
+	}
+	return s
+}
+
+const library = "libcuda.so.simulated"
+
+// with returns a scenario of n GPUs with something wrong.
+func with(n int, damage func(*fake.System)) func() (cuda.Driver, string, error) {
+	return func() (cuda.Driver, string, error) {
+		s := system(n)
+		damage(s)
+		return s, library, nil
+	}
+}
+
+// link returns a change of the link between two GPUs.
+func link(a, b int, l fake.Link) func(*fake.System) {
+	return func(s *fake.System) { s.Links[fake.Route{Initiator: a, Peer: b}] = l }
+}
+
+var scenarios = map[string]func() (cuda.Driver, string, error){
+	"three": with(3, func(s *fake.System) {
+		link(0, 1, fake.Link{GBps: 1, StagedGBps: 0.5, Mirror: true})(s)
+		link(1, 2, fake.Link{GBps: 0.25, StagedGBps: 0.5})(s)
+		link(2, 1, fake.Link{NoAccess: true, StagedGBps: 0.5})(s)
+	}),
+	"two":  with(2, func(*fake.System) {}),
+	"slow": with(2, link(1, 0, fake.Link{GBps: 0.4, StagedGBps: 0.5})),
+	"hang": with(2, link(0, 1, fake.Link{GBps: 1, StagedGBps: 0.5, Write: fake.Fault{Kind: fake.Hang}})),
+	"one":  with(1, func(*fake.System) {}),
+	"none": with(0, func(*fake.System) {}),
+	"no driver": func() (cuda.Driver, string, error) {
+		return nil, "", &cuda.Error{Call: "cuInit", Code: cuda.OperatingSystem, Name: "CUDA_ERROR_OPERATING_SYSTEM", Text: "OS call failed or operation not supported on this OS"}
+	},
+	"wrong version": func() (cuda.Driver, string, error) {
+		return nil, "", &cuda.Error{Call: "cuInit", Code: cuda.VersionMismatch, Name: "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", Text: "system has unsupported display driver / cuda driver combination"}
+	},
+	"no library": func() (cuda.Driver, string, error) {
+		return nil, "", &cuda.LibraryError{Tried: []cuda.Attempt{{Name: "libcuda.so.1", Err: os.ErrNotExist}}}
+	},
+	"crash": func() (cuda.Driver, string, error) { panic("simulated crash") },
+	"stuck": func() (cuda.Driver, string, error) {
+		time.Sleep(time.Hour)
+		return nil, "", nil
+	},
+}
+
+// measureIn runs the whole program in a scenario, with children, and returns
+// its exit code, its result and what it wrote for a person.
+func measureIn(t *testing.T, scenario string, args ...string) (int, measure.Result, string) {
+	t.Helper()
+	t.Setenv(scenarioEnv, scenario)
+	var stdout, stderr bytes.Buffer
+	args = append([]string{"--json", "--size=1MiB", "--seed=1"}, args...)
+	code := run(t.Context(), args, &stdout, &stderr, func(string) (cuda.Driver, string, error) {
+		t.Error("the parent opened the driver")
+		return nil, "", nil
+	})
+	s, err := jsonschema.NewCompiler().Compile(filepath.FromSlash("../../internal/measure/schema.json"))
+	require.NoError(t, err)
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(stdout.Bytes()))
+	require.NoError(t, err)
+	require.NoError(t, s.Validate(v))
+	var r measure.Result
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &r))
+	return code, r, stderr.String()
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, tc := range []struct {
+		scenario string
+		args     []string
+		code     int
+		verdict  measure.Verdict
+		reason   string
+	}{
+		{"two", nil, 0, measure.OK, "2 ordered pairs of 2 GPUs"},
+		{"two", []string{"--min=1.5"}, 1, measure.Slow, "below the floor"},
+		{"one", nil, 0, measure.OK, "one GPU"},
+		{"slow", nil, 1, measure.Slow, "slower than through host memory"},
+		{"three", nil, 2, measure.WrongData, bdf0 + " to " + bdf1},
+		{"hang", []string{"--timeout=1s"}, 2, measure.Hang, "write: verify one copy: no answer from the GPU within 1s"},
+		{"wrong version", nil, 3, measure.Inconclusive, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
+		{"crash", nil, 3, measure.Inconclusive, "simulated crash"},
+		{"two", []string{"--pair=0000:41:00.0,0000:99:00.0"}, 3, measure.Inconclusive, "no GPU at 0000:99:00.0"},
+		{"none", nil, 4, measure.Inconclusive, "the driver shows no GPU"},
+		{"no driver", nil, 4, measure.Inconclusive, "CUDA_ERROR_OPERATING_SYSTEM"},
+		{"no library", nil, 5, measure.Inconclusive, "no usable libcuda"},
+	} {
+		t.Run(tc.scenario+strings.Join(tc.args, " "), func(t *testing.T) {
+			code, r, text := measureIn(t, tc.scenario, tc.args...)
+			assert.Equal(t, tc.code, code)
+			assert.Equal(t, tc.verdict, r.Verdict)
+			assert.Contains(t, r.Reason, tc.reason)
+			assert.Contains(t, text, "verdict: "+string(tc.verdict))
+		})
+	}
+}
+
+func TestHangCostsOnlyItsPair(t *testing.T) {
+	_, r, _ := measureIn(t, "hang", "--timeout=1s")
+	require.Len(t, r.Pairs, 2)
+	assert.Equal(t, measure.Hang, r.Pairs[0].Verdict)
+	assert.Equal(t, "write: verify one copy", r.Pairs[0].Step)
+	assert.Len(t, r.Pairs[0].Measurements, 1, "what was measured before the hang is kept")
+	assert.Equal(t, measure.OK, r.Pairs[1].Verdict)
+}
+
+func TestPairsChosen(t *testing.T) {
+	_, r, _ := measureIn(t, "three", "--pair=41:00.0,C1:00.0")
+	assert.Equal(t, measure.OK, r.Verdict, r.Reason)
+	require.Len(t, r.Devices, 2)
+	require.Len(t, r.Pairs, 2)
+	assert.Equal(t, [2]string{bdf0, bdf2}, [2]string{r.Pairs[0].Initiator, r.Pairs[0].Peer})
+	assert.Equal(t, [2]string{bdf2, bdf0}, [2]string{r.Pairs[1].Initiator, r.Pairs[1].Peer})
+}
+
+func TestTable(t *testing.T) {
+	for _, scenario := range []string{"three", "one", "no driver"} {
+		t.Run(scenario, func(t *testing.T) {
+			_, r, _ := measureIn(t, scenario)
+			if r.Inventory != nil {
+				r.Inventory.DriverVersion = "535.261.03"
+			}
+			var b bytes.Buffer
+			require.NoError(t, writeTable(&b, r))
+			golden := filepath.Join("testdata", strings.ReplaceAll(scenario, " ", "-")+".txt")
+			if *update {
+				require.NoError(t, os.WriteFile(golden, b.Bytes(), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), b.String())
+		})
+	}
+}
+
+func TestStuckChildIsKilled(t *testing.T) {
+	t.Setenv(scenarioEnv, "stuck")
+	for _, tc := range []struct {
+		name    string
+		timeout time.Duration
+		cancel  bool
+		kind    measure.ProblemKind
+	}{
+		{"by time", 100 * time.Millisecond, false, measure.Timeout},
+		{"by the user", time.Hour, true, measure.Interrupted},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if tc.cancel {
+				cancel()
+			}
+			p := startProcess([]string{"--child=" + partEnumerate}, nil)
+			out := p.wait(ctx, tc.timeout)
+			require.NotNil(t, out.problem())
+			assert.Equal(t, tc.kind, out.problem().Kind)
+			assert.NotContains(t, out.problem().Text, "stuck in the kernel")
+			assert.NotNil(t, p.cmd.ProcessState, "the child was not waited for")
+		})
+	}
+}
+
+func TestInterruptedRunIsInconclusive(t *testing.T) {
+	t.Setenv(scenarioEnv, "two")
+	ctx, cancel := context.WithCancel(t.Context())
+	o, err := parse([]string{"--size=1MiB"}, os.Stderr)
+	require.NoError(t, err)
+	// The first line of progress is that of the first GPU.
+	r := parent{options: o, log: writerFunc(func(b []byte) (int, error) {
+		cancel()
+		return len(b), nil
+	})}.run(ctx)
+	require.Len(t, r.Devices, 2)
+	assert.Equal(t, measure.OK, r.Devices[0].Verdict)
+	assert.Equal(t, measure.Inconclusive, r.Devices[1].Verdict)
+	assert.Equal(t, measure.Interrupted, r.Pairs[1].Problem.Kind)
+	assert.Equal(t, measure.Inconclusive, r.Verdict)
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+func TestUsage(t *testing.T) {
+	for _, tc := range []struct {
+		args string
+		want string
+	}{
+		{"--size", "flag needs an argument"},
+		{"--size=", "want a number"},
+		{"--size=1MB", "want a number"},
+		{"--size=-4096", "want a number"},
+		{"--size=99999999999GiB", "want a number"},
+		{"--size=65537", "want a multiple of 4096"},
+		{"--size=4KiB", "at least 65536"},
+		{"--samples=9", "want 10 to"},
+		{"--samples=x", "invalid value"},
+		{"--min=-1", "want GB/s"},
+		{"--min=NaN", "want GB/s"},
+		{"--timeout=0s", "want more than zero"},
+		{"--pair=41:00.0", "want two addresses"},
+		{"--pair=41:00.0,41:00.0", "want two GPUs"},
+		{"--pair=41:00.0,42:20.0", "no PCI address"},
+		{"--pair=41:00.0,42:00", "no PCI address"},
+		{"--nonsense", "flag provided but not defined"},
+		{"extra", "unexpected argument"},
+	} {
+		t.Run(tc.args, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			code := run(t.Context(), []string{tc.args}, &stdout, &stderr, nil)
+			assert.Equal(t, exitUsage, code)
+			assert.Contains(t, stderr.String(), tc.want)
+			assert.Contains(t, stderr.String(), "--help")
+			assert.Empty(t, stdout.String())
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	assert.Zero(t, run(t.Context(), []string{"--help"}, &stdout, &stderr, nil))
+	assert.Contains(t, stderr.String(), "Exit codes:")
+}
+
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]int64{"65536": 65536, "64KiB": 65536, "512MiB": 512 << 20, "2GiB": 2 << 30} {
+		o, err := parse([]string{"--size", text}, os.Stderr)
+		require.NoError(t, err)
+		assert.Equal(t, want, o.settings.Size, text)
+	}
+}
+
+func FuzzParseBDF(f *testing.F) {
+	for _, s := range []string{"0000:41:00.0", "41:00.0", "10000:e1:1f.7", "", ":.", "::.", "0:0:0.0.0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		bdf, err := parseBDF(s)
+		if err != nil {
+			return
+		}
+		again, err := parseBDF(bdf)
+		require.NoError(t, err)
+		assert.Equal(t, bdf, again)
+		assert.Regexp(t, `^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`, bdf)
+	})
+}
+
+func TestVisible(t *testing.T) {
+	assert.Empty(t, visible(nil))
+	assert.Equal(t, []string{"CUDA_VISIBLE_DEVICES=GPU-1,GPU-2"}, visible([]cuda.DeviceInfo{{UUID: "1"}, {UUID: "2"}}))
+	assert.Empty(t, visible([]cuda.DeviceInfo{{UUID: "1", Name: "NVIDIA H200 MIG 1g.18gb"}}))
+}

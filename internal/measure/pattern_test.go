@@ -1,0 +1,108 @@
+package measure
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestPatternLeadsBackToItsPlace(t *testing.T) {
+	p := newPattern(1, "a", "b", Write, before)
+	for _, i := range []uint64{0, 1, 511, 1 << 20, 1<<40 + 3, ^uint64(0)} {
+		assert.Equal(t, i, p.index(p.word(i)), "index %#x", i)
+	}
+}
+
+func TestPatternsOfPassesDiffer(t *testing.T) {
+	seen := map[uint64]string{}
+	for _, c := range []struct {
+		name string
+		p    pattern
+	}{
+		{"base", newPattern(1, "a", "b", Write, before)},
+		{"seed", newPattern(2, "a", "b", Write, before)},
+		{"order of the pair", newPattern(1, "b", "a", Write, before)},
+		{"direction", newPattern(1, "a", "b", Read, before)},
+		{"phase", newPattern(1, "a", "b", Write, after)},
+	} {
+		for i := range uint64(1000) {
+			w := c.p.word(i)
+			assert.NotContains(t, seen, w, "%s word %d", c.name, i)
+			seen[w] = c.name
+		}
+	}
+}
+
+func TestPatternFillFollowsOffset(t *testing.T) {
+	p := newPattern(7, "a", "b", Read, after)
+	whole := make([]byte, 4096)
+	p.fill(whole, 0)
+	part := make([]byte, 1024)
+	p.fill(part, 2048)
+	assert.Equal(t, whole[2048:3072], part)
+}
+
+func TestCompareNamesWhatItFinds(t *testing.T) {
+	const size, offset = 1 << 20, 8192
+	m := comparison{
+		want:     newPattern(3, "a", "b", Write, after),
+		previous: newPattern(3, "a", "b", Write, before),
+		size:     size,
+	}
+	at := uint64(offset/wordSize + 5) // the word that is damaged
+	for _, tc := range []struct {
+		name string
+		got  uint64
+		want Mismatch
+	}{
+		{"poison", poison<<32 | poison, Mismatch{Kind: Unwritten}},
+		{"zero", 0, Mismatch{Kind: Zero}},
+		{"ones", ^uint64(0), Mismatch{Kind: Ones}},
+		{"previous pass", m.previous.word(at), Mismatch{Kind: Stale}},
+		{"4 KiB further on", m.want.word(at + 512), Mismatch{Kind: Misplaced, From: offset + 5*8 + 4096}},
+		{"one bit flipped", m.want.word(at) ^ 1<<17, Mismatch{Kind: Foreign}},
+		{"pattern beyond the buffer", m.want.word(size / wordSize), Mismatch{Kind: Foreign}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := make([]byte, 4096)
+			m.want.fill(b, offset)
+			var good Check
+			m.compare(&good, b, offset)
+			assert.Equal(t, Check{Bytes: 4096}, good)
+
+			for i := range 8 {
+				b[5*8+i] = byte(tc.got >> (8 * i))
+			}
+			var c Check
+			m.compare(&c, b, offset)
+			assert.Equal(t, int64(1), c.Wrong)
+			assert.Equal(t, map[WrongKind]int64{tc.want.Kind: 1}, c.Kinds)
+			assert.Equal(t, int64(offset+5*8), c.First.Offset)
+			assert.Equal(t, tc.want.Kind, c.First.Kind)
+			assert.Equal(t, tc.want.From, c.First.From)
+			assert.NotEqual(t, c.First.Want, c.First.Got)
+		})
+	}
+}
+
+func FuzzCompareCountsEveryChangedWord(f *testing.F) {
+	f.Add(uint64(1), uint16(0), uint64(1))
+	f.Add(uint64(2), uint16(511), ^uint64(0))
+	f.Fuzz(func(t *testing.T, seed uint64, word uint16, flip uint64) {
+		m := comparison{want: newPattern(seed, "a", "b", Write, before), size: 4096}
+		b := make([]byte, 4096)
+		m.want.fill(b, 0)
+		i := int(word) % 512
+		for k := range 8 {
+			b[i*8+k] ^= byte(flip >> (8 * k))
+		}
+		var c Check
+		m.compare(&c, b, 0)
+		if flip == 0 {
+			assert.Zero(t, c.Wrong)
+		} else {
+			assert.Equal(t, int64(1), c.Wrong)
+			assert.Equal(t, int64(i*8), c.First.Offset)
+		}
+	})
+}
