@@ -18,7 +18,7 @@ func gmmuEdits() []Edit {
 	}
 	blackwell := Test{
 		File:    "src/nvidia/generated/g_rmconfig_private.h",
-		Pattern: regexp.MustCompile(`(?m)^#define IsBLACKWELLorBetter\(pGpu\)`),
+		Pattern: regexp.MustCompile(`(?m)^#define IsGB100orBetter\(pGpu\)`),
 		Else:    "this release does not know Blackwell",
 	}
 	hopperLast := blackwell
@@ -42,7 +42,7 @@ func gmmuEdits() []Edit {
 		edits = append(edits,
 			aperture("P2P-E3-APERTURE"+f.suffix, f.name, "GMMU_APERTURE_SYS_NONCOH", append(f.needs[:len(f.needs):len(f.needs)], hopperLast)),
 			aperture("P2P-E3-APERTURE-GB"+f.suffix, f.name,
-				"IsBLACKWELLorBetter(pMemDesc->pGpu) ? GMMU_APERTURE_SYS_COH : GMMU_APERTURE_SYS_NONCOH",
+				"IsGB100orBetter(pMemDesc->pGpu) ? GMMU_APERTURE_SYS_COH : GMMU_APERTURE_SYS_NONCOH",
 				append(f.needs[:len(f.needs):len(f.needs)], blackwell)),
 			addresses("P2P-E3-ADDRESS"+f.suffix, f.name, f.count, f.fail, f.needs),
 		)
