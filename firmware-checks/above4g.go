@@ -32,9 +32,15 @@ func above4G(f *facts.Facts) []Finding {
 		Meaning: "The framebuffer BAR is the 64-bit prefetchable one; none is visible, so where it lies is not known.",
 		Fix:     "Run as root, so that sysfs shows all of configuration space.",
 	}
+	closed := Finding{
+		ID: Above4G, Status: Fail,
+		Meaning: "A bridge that does not forward the whole framebuffer BAR hides it from its peers; something resized the BAR without the window.",
+		Fix:     "Reboot, so that firmware and kernel lay the windows out anew; if it stays, boot with pci=realloc.",
+	}
 	for _, d := range f.GPUs() {
 		fb, ok := framebufferOf(d)
 		var to *Finding
+		bridge := notForwarding(f, d, fb)
 		switch {
 		case !ok:
 			to = &none
@@ -44,6 +50,9 @@ func above4G(f *facts.Facts) []Finding {
 			to.Evidence = append(to.Evidence, fb.evidence(d))
 			to.Evidence = append(to.Evidence, tooSmall(f, d, fb)...)
 			to.Evidence = append(to.Evidence, logAbout(f, d)...)
+		case bridge != nil:
+			to = &closed
+			to.Evidence = append(to.Evidence, fb.evidence(d), windowEvidence(bridge))
 		case fb.start < fourGiB:
 			to = &low
 			to.Evidence = append(to.Evidence, fb.evidence(d))
@@ -56,8 +65,9 @@ func above4G(f *facts.Facts) []Finding {
 	good.Title = fmt.Sprintf("framebuffer BAR above 4 GiB on %s", count(len(good.Devices), "GPU"))
 	low.Title = fmt.Sprintf("framebuffer BAR below 4 GiB on %s", count(len(low.Devices), "GPU"))
 	missing.Title = fmt.Sprintf("framebuffer BAR without an address on %s", count(len(missing.Devices), "GPU"))
+	closed.Title = fmt.Sprintf("framebuffer BAR outside the window of a bridge above %s", count(len(closed.Devices), "GPU"))
 	none.Title = fmt.Sprintf("no 64-bit prefetchable BAR visible on %s", count(len(none.Devices), "GPU"))
-	return about(missing, low, none, good)
+	return about(missing, closed, low, none, good)
 }
 
 // about keeps the findings that concern a device.
@@ -81,6 +91,23 @@ func tooSmall(f *facts.Facts, d *facts.Device, fb framebuffer) []Evidence {
 		}
 		if b.Config.Bridge.Prefetchable.Size() < fb.size {
 			return []Evidence{windowEvidence(b)}
+		}
+	}
+	return nil
+}
+
+// notForwarding returns the first port from the root whose windows do not cover
+// the framebuffer BAR; nil when all do, or cannot be read.
+func notForwarding(f *facts.Facts, d *facts.Device, fb framebuffer) *facts.Device {
+	for _, address := range d.Path {
+		b := f.Device(address)
+		// A bridge of conventional PCI may forward what no window covers.
+		if b == nil || b.Config == nil || b.Config.Bridge == nil || b.Config.Express == nil {
+			continue
+		}
+		w := b.Config.Bridge
+		if fb.assigned && !w.Prefetchable.Contains(fb.start, fb.size) && !w.Memory.Contains(fb.start, fb.size) {
+			return b
 		}
 	}
 	return nil

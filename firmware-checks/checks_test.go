@@ -198,3 +198,16 @@ func FuzzRun(f *testing.F) {
 		require.NoError(t, err)
 	})
 }
+
+// Gathering and judging 64 functions, the file system's part included.
+func BenchmarkCheck64(b *testing.B) {
+	root := b.TempDir()
+	require.NoError(b, fixture.Crowd().Write(root))
+	for b.Loop() {
+		f, err := facts.Gather(root, facts.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		checks.Run(f)
+	}
+}

@@ -135,16 +135,6 @@ type DeviceCapabilities2 struct {
 	Tag10Requester bool `json:"tag10_requester"`
 }
 
-// GTs returns the transfer rate of a PCI Express generation in GT/s, 0 for a
-// number that is none.
-func GTs(generation int) float64 {
-	rates := [...]float64{0, 2.5, 5, 8, 16, 32, 64}
-	if generation < 0 || generation >= len(rates) {
-		return 0
-	}
-	return rates[generation]
-}
-
 func (d *decoder) express(off int) {
 	const name = "PCI Express"
 	if !d.capture(name, off, expSizeDevice) {

@@ -1,0 +1,319 @@
+package facts_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/firmware-checks/facts"
+	"mkp2pimg/firmware-checks/fixture"
+	"mkp2pimg/firmware-checks/pcicfg"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func kind(t testing.TB, name string) fixture.Kind {
+	t.Helper()
+	for _, k := range fixture.Kinds() {
+		if k.Name == name {
+			return k
+		}
+	}
+	t.Fatalf("no machine of kind %q", name)
+	return fixture.Kind{}
+}
+
+// tree builds the tree of a machine.
+func tree(t testing.TB, m fixture.Machine) string {
+	t.Helper()
+	root := t.TempDir()
+	require.NoError(t, m.Write(root))
+	return root
+}
+
+func gather(t testing.TB, k fixture.Kind) *facts.Facts {
+	t.Helper()
+	f, err := facts.Gather(tree(t, k.Machine), facts.Options{StandIn: k.StandIn, KernelLog: strings.NewReader(k.Log)})
+	require.NoError(t, err)
+	return f
+}
+
+// saved returns the document of f and checks it against the schema.
+func saved(t testing.TB, f *facts.Facts) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, f.Save(&b))
+	schema, err := jsonschema.NewCompiler().Compile("schema.json")
+	require.NoError(t, err)
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(b.Bytes()))
+	require.NoError(t, err)
+	require.NoError(t, schema.Validate(doc))
+	return b.Bytes()
+}
+
+// The document of one machine, whole, as it stands since version 1: a change
+// here needs a new version or must only add.
+func TestDocument(t *testing.T) {
+	doc := saved(t, gather(t, kind(t, "iommu-translating")))
+	golden := filepath.Join("testdata", "v1.json")
+	if *update {
+		require.NoError(t, os.WriteFile(golden, doc, 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), string(doc))
+
+	loaded, err := facts.LoadFile(golden)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), string(saved(t, loaded)))
+}
+
+func TestKindsFollowSchema(t *testing.T) {
+	for _, k := range fixture.Kinds() {
+		f := gather(t, k)
+		loaded, err := facts.Load(bytes.NewReader(saved(t, f)))
+		require.NoError(t, err, k.Name)
+		assert.Equal(t, f, loaded, k.Name)
+	}
+}
+
+func TestNothingPersonal(t *testing.T) {
+	k := kind(t, "good-2x4090")
+	k.Log = "NVRM: GPU-5f1c9a30-77aa-4b5e-9d0e-2a6bdf1f3c11 on 52:54:00:12:34:56 of http://bob:secret@lab/x\n"
+	k.CommandLine += " BOOTIF=01-52-54-00-12-34-56 p2p.report=https://bob:secret@lab/report p2p.gpu=10de:2684"
+	f := gather(t, k)
+	doc := string(saved(t, f))
+	for _, secret := range []string{"MUST-NOT-LEAK", "4c4c4544", "0f3c1a52", "5f1c9a30", "52:54:00", "52-54-00", "secret"} {
+		assert.NotContains(t, doc, secret)
+	}
+	assert.Contains(t, f.Kernel.CommandLine, "p2p.gpu=10de:2684")
+	for _, gpu := range f.GPUs() {
+		require.NotNil(t, gpu.Config)
+		for _, c := range gpu.Config.ExtendedCapabilities {
+			if c.ID == pcicfg.ExtCapSerial {
+				assert.Equal(t, make([]byte, 8), gpu.RawConfig[c.Offset+4:c.Offset+12])
+			}
+		}
+		assert.NotContains(t, string(gpu.RawConfig), "\x2d\x4b\x04\x00", "part of the serial number")
+	}
+}
+
+func TestGatherReadsTheMachine(t *testing.T) {
+	f := gather(t, kind(t, "iommu-translating"))
+	assert.Equal(t, "6.12.117+deb12-amd64", f.Kernel.Release)
+	assert.Equal(t, "integrity", f.Kernel.Lockdown)
+	assert.Equal(t, "Pro WS W790E-SAGE SE", f.Firmware.BoardName)
+	assert.True(t, f.Firmware.UEFI)
+	require.NotNil(t, f.Firmware.SecureBoot)
+	assert.True(t, *f.Firmware.SecureBoot)
+	assert.Equal(t, []string{"APIC", "DMAR", "FACP", "MCFG", "SSDT"}, f.Firmware.ACPITables)
+	assert.Equal(t, facts.CPU{Vendor: "GenuineIntel", Family: 6, Model: 143, Name: "Intel(R) Xeon(R) w9-3495X", Sockets: 1, Logical: 1}, f.CPU)
+	assert.Equal(t, []string{"dmar0"}, f.IOMMU.Units)
+	require.Len(t, f.IOMMU.Groups, 4)
+	assert.Empty(t, f.Unknown)
+
+	gpu := f.Device("0000:01:00.0")
+	require.NotNil(t, gpu)
+	assert.Equal(t, "pci0000:00", gpu.Root)
+	assert.Equal(t, []string{"0000:00:01.1"}, gpu.Path)
+	assert.Equal(t, "DMA-FQ", f.Group(gpu).Type)
+	assert.Equal(t, "16.0 GT/s PCIe", gpu.LinkSpeed)
+	assert.Equal(t, map[int]pcicfg.Hex{1: 0xffc0}, gpu.Resizable)
+	assert.Equal(t, "pcieport", f.Device("0000:00:01.1").Driver)
+	require.Len(t, gpu.Resources, 3)
+	assert.Equal(t, uint64(32<<30), gpu.Resources[1].Size())
+	assert.True(t, gpu.Resources[1].Prefetchable64())
+}
+
+// What cannot be read is listed, the rest stands.
+func TestGatherGoesOnWithoutSources(t *testing.T) {
+	root := tree(t, kind(t, "good-2x4090").Machine)
+	device := filepath.Join(root, "sys/devices/pci0000:00/0000:00:01.1/0000:01:00.0")
+	for name, content := range map[string]string{
+		filepath.Join(device, "resource"):         "0x0 0x0\n",
+		filepath.Join(device, "vendor"):           "10de\n",
+		filepath.Join(device, "config"):           "short",
+		filepath.Join(device, "numa_node"):        "many\n",
+		filepath.Join(root, "proc/cpuinfo"):       "no colon\nphysical id: 0\n",
+		filepath.Join(root, "sys/class/dmi"):      "", // removed
+		filepath.Join(root, "proc/cmdline"):       "",
+		filepath.Join(device, "resource1_resize"): "zz\n",
+	} {
+		require.NoError(t, os.RemoveAll(name))
+		if content != "" {
+			require.NoError(t, os.WriteFile(name, []byte(content), 0o644))
+		}
+	}
+	f, err := facts.Gather(root, facts.Options{})
+	require.NoError(t, err)
+	saved(t, f)
+	var where []string
+	for _, u := range f.Unknown {
+		where = append(where, u.Where)
+		assert.NotEmpty(t, u.What)
+		assert.NotEmpty(t, u.Why)
+		assert.NotContains(t, u.Why, root, "the reason must not name the fixture's path")
+	}
+	assert.Subset(t, where, []string{
+		"/proc/cmdline",
+		"/sys/bus/pci/devices/0000:01:00.0/resource",
+		"/sys/bus/pci/devices/0000:01:00.0/vendor",
+	})
+	assert.Len(t, f.GPUs(), 1, "the second GPU stands")
+	assert.Equal(t, -1, f.Device("0000:01:00.0").NUMANode)
+}
+
+func TestGatherEmptyRoot(t *testing.T) {
+	f, err := facts.Gather(t.TempDir(), facts.Options{})
+	require.NoError(t, err)
+	saved(t, f)
+	assert.Empty(t, f.Devices)
+	assert.NotEmpty(t, f.Unknown)
+}
+
+func TestGatherRefuses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o644))
+	for name, tc := range map[string]struct {
+		root string
+		opt  facts.Options
+		want string
+	}{
+		"no root":             {"/does/not/exist", facts.Options{}, "/does/not/exist"},
+		"root is a file":      {file, facts.Options{}, "not a directory"},
+		"stand-in half":       {t.TempDir(), facts.Options{StandIn: "1b36"}, "1b36:0005"},
+		"stand-in no number":  {t.TempDir(), facts.Options{StandIn: "qemu:test"}, "qemu:test"},
+		"stand-in too large":  {t.TempDir(), facts.Options{StandIn: "1b36:10005"}, "1b36:10005"},
+		"stand-in three part": {t.TempDir(), facts.Options{StandIn: "1b36:0005:0"}, "hexadecimal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := facts.Gather(tc.root, tc.opt)
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
+// The running system is gathered without an error, whatever it is.
+func TestGatherThisMachine(t *testing.T) {
+	f, err := facts.Gather("/", facts.Options{})
+	require.NoError(t, err)
+	saved(t, f)
+	assert.NotEmpty(t, f.Kernel.Release)
+}
+
+func TestKernelLog(t *testing.T) {
+	for name, tc := range map[string]struct {
+		log  string
+		want []string
+	}{
+		"dmesg":   {"[    1.5] NVRM: loading\n[    2.0] usb 1-1: new device\n", []string{"NVRM: loading"}},
+		"kmsg":    {"4,120,99,-;pci 0000:01:00.0: BAR 1: can't assign; no space\n SUBSYSTEM=pci\n DEVICE=+pci:nvidia\n", []string{"pci 0000:01:00.0: BAR 1: can't assign; no space"}},
+		"plain":   {"AMD-Vi: Event logged [IO_PAGE_FAULT device=01:00.0]\n", []string{"AMD-Vi: Event logged [IO_PAGE_FAULT device=01:00.0]"}},
+		"aer":     {"pcieport 0000:00:01.1: AER: Corrected error\n", []string{"pcieport 0000:00:01.1: AER: Corrected error"}},
+		"nothing": {"hello\n", nil},
+		"cut":     {"NVRM " + strings.Repeat("x", 1000) + "\n", []string{"NVRM " + strings.Repeat("x", 395) + " …"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := facts.Gather(t.TempDir(), facts.Options{KernelLog: strings.NewReader(tc.log)})
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, f.KernelLog)
+		})
+	}
+	t.Run("flood", func(t *testing.T) {
+		f, err := facts.Gather(t.TempDir(), facts.Options{KernelLog: strings.NewReader(strings.Repeat("NVRM: again\n", 250))})
+		require.NoError(t, err)
+		assert.Len(t, f.KernelLog, 200)
+		assert.Contains(t, f.Unknown, facts.Unknown{What: "kernel log", Where: "/dev/kmsg", Why: "50 further relevant lines left out"})
+	})
+}
+
+func TestLoadRefuses(t *testing.T) {
+	for name, tc := range map[string]struct{ doc, want string }{
+		"empty":            {"", "reading facts"},
+		"not JSON":         {"facts", "reading facts"},
+		"no version":       {"{}", "version 0"},
+		"newer":            {`{"version": 2}`, "version 2, this program reads 1 to 1"},
+		"bad hex":          {`{"version":1,"devices":[{"vendor":"10de"}]}`, "0x prefix"},
+		"truncated":        {`{"version":1,"devices":[`, "reading facts"},
+		"config too short": {`{"version":1,"devices":[{"address":"0000:01:00.0","raw_config":"AAAA"}]}`, "raw_config of 0000:01:00.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := facts.Load(strings.NewReader(tc.doc))
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+	_, err := facts.LoadFile("testdata/does-not-exist.json")
+	require.ErrorContains(t, err, "does-not-exist.json")
+}
+
+func TestTopology(t *testing.T) {
+	for name, want := range map[string][]string{
+		"good-2x4090": {"PHB  0000:00:01.1 0000:00:01.3"},
+		"acs-sv-only": {"PIX 0000:01:00.0 0000:02:00.0 0000:02:04.0"},
+		"two-switches": {
+			"PIX 0000:03:00.0 0000:04:00.0 0000:04:04.0",
+			"PXB 0000:01:00.0 0000:04:00.0 0000:03:00.0 0000:02:00.0 0000:02:04.0 0000:07:00.0 0000:08:00.0",
+			"PXB 0000:01:00.0 0000:04:04.0 0000:03:00.0 0000:02:00.0 0000:02:04.0 0000:07:00.0 0000:08:00.0",
+		},
+		"two-sockets": {
+			"NODE  0000:00:01.1 0000:40:01.1",
+			"SYS  0000:00:01.1 0000:80:01.1",
+			"SYS  0000:40:01.1 0000:80:01.1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, p := range gather(t, kind(t, name)).Pairs() {
+				got = append(got, string(p.Class)+" "+p.Ancestor+" "+strings.Join(p.Ports, " "))
+			}
+			assert.Equal(t, want, got)
+		})
+	}
+}
+
+func TestTopologyWithoutNUMANodes(t *testing.T) {
+	k := kind(t, "two-sockets")
+	for i := range k.Hosts {
+		k.Hosts[i].Node = -1
+	}
+	for _, p := range gather(t, k).Pairs() {
+		assert.Equal(t, facts.Unclear, p.Class)
+	}
+	k.CPU.Sockets = 1
+	for _, p := range gather(t, k).Pairs() {
+		assert.Equal(t, facts.NODE, p.Class)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	doc, err := os.ReadFile(filepath.Join("testdata", "v1.json"))
+	require.NoError(f, err)
+	f.Add(doc)
+	f.Add([]byte(`{"version":1,"devices":[{"resizable":{"1":"0x1"}}]}`))
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		loaded, err := facts.Load(bytes.NewReader(doc))
+		if err != nil {
+			return
+		}
+		loaded.Pairs()
+		_, err = json.Marshal(loaded)
+		require.NoError(t, err)
+	})
+}
+
+func BenchmarkGather64(b *testing.B) {
+	root := tree(b, fixture.Crowd())
+	for b.Loop() {
+		if _, err := facts.Gather(root, facts.Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
