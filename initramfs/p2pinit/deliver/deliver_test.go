@@ -1,0 +1,94 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPut(t *testing.T) {
+	tests := map[string]struct {
+		answers []int // statuses, the last one repeated; 0 cuts the connection
+		tries   int
+		want    string // error, empty for success
+	}{
+		"at once":         {[]int{201}, 1, ""},
+		"busy, then well": {[]int{503, 429, 0, 204}, 4, ""},
+		"refused":         {[]int{403}, 1, "the server answered 403 Forbidden: no such lab"},
+		"never":           {[]int{500}, 5, "given up after 5 tries: the server answered 500 Internal Server Error"},
+		"dead":            {[]int{0}, 5, "given up after 5 tries: EOF"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := 0
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				status := tt.answers[min(n, len(tt.answers)-1)]
+				n++
+				body, err := io.ReadAll(r.Body)
+				assert.NoError(t, err)
+				assert.Equal(t, "report", string(body), "whole on every try")
+				assert.Equal(t, http.MethodPut, r.Method)
+				assert.Equal(t, ContentType, r.Header.Get("Content-Type"))
+				if status == 0 {
+					panic(http.ErrAbortHandler)
+				}
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, "no such\n lab")
+			}))
+			defer s.Close()
+			u, err := url.Parse(s.URL + "/reports/n7")
+			require.NoError(t, err)
+			err = Put(t.Context(), s.Client(), u, []byte("report"), func(_ context.Context, try int) error {
+				if try == 5 {
+					return errors.New("enough")
+				}
+				return nil
+			})
+			assert.Equal(t, tt.tries, n)
+			if tt.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tt.want)
+			assert.ErrorContains(t, err, "PUT "+s.URL+"/reports/n7: ")
+		})
+	}
+}
+
+func TestPutHidesThePassword(t *testing.T) {
+	u := &url.URL{Scheme: "gopher", Host: "lab", User: url.UserPassword("bot", "secret")}
+	err := Put(t.Context(), http.DefaultClient, u, nil, func(context.Context, int) error { return errors.New("enough") })
+	require.ErrorContains(t, err, "unsupported protocol scheme")
+	assert.NotContains(t, err.Error(), "secret")
+}
+
+func TestPauseEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, Pause(ctx, 40), context.Canceled)
+}
+
+func TestWired(t *testing.T) {
+	dir := func(files ...string) fstest.MapFS {
+		m := fstest.MapFS{}
+		for _, f := range files {
+			m["sys/class/net/n0/"+f] = &fstest.MapFile{Data: []byte("1\n")}
+		}
+		return m
+	}
+	assert.True(t, Wired(dir("type", "device/vendor"), "n0"))
+	assert.False(t, Wired(dir("type"), "n0"), "bridge or dummy")
+	assert.False(t, Wired(dir("type", "device/vendor", "wireless/status"), "n0"))
+	assert.False(t, Wired(dir("device/vendor"), "n0"))
+	loopback := dir("type", "device/vendor")
+	loopback["sys/class/net/n0/type"].Data = []byte("772\n")
+	assert.False(t, Wired(loopback, "n0"))
+}

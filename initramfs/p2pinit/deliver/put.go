@@ -1,0 +1,81 @@
+// Package deliver sends the report to a server: it sets the network up and PUTs
+// the report with retries.
+package deliver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// ContentType is that of the report.
+const ContentType = "application/x-ndjson"
+
+// refused is a server's final no: trying again changes nothing.
+type refused struct{ error }
+
+// Put sends body to u, again and again until the server has it, refuses it or
+// the context ends. pause waits before the next try, [Pause] normally.
+func Put(ctx context.Context, c *http.Client, u *url.URL, body []byte, pause func(ctx context.Context, try int) error) error {
+	for try := 1; ; try++ {
+		err := put(ctx, c, u, body)
+		var no refused
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &no):
+			return fmt.Errorf("PUT %s: %w", u.Redacted(), err)
+		}
+		if wait := pause(ctx, try); wait != nil {
+			return fmt.Errorf("PUT %s: given up after %d tries: %w", u.Redacted(), try, err)
+		}
+	}
+}
+
+// Pause waits 1, 2, 4 … at most 16 seconds.
+func Pause(ctx context.Context, try int) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(time.Second << min(try-1, 4)):
+		return nil
+	}
+}
+
+// perTry bounds one try, so that a server that takes the connection and then
+// sleeps leaves time for another.
+const perTry = 30 * time.Second
+
+func put(ctx context.Context, c *http.Client, u *url.URL, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, perTry)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return refused{err}
+	}
+	req.Header.Set("Content-Type", ContentType)
+	resp, err := c.Do(req)
+	if err != nil {
+		var wrapped *url.Error // its text repeats the URL
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // nothing more is read
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	err = fmt.Errorf("the server answered %s: %s", resp.Status, strings.Join(strings.Fields(string(text)), " "))
+	if resp.StatusCode/100 == 4 && resp.StatusCode != http.StatusRequestTimeout && resp.StatusCode != http.StatusTooManyRequests {
+		return refused{err}
+	}
+	return err
+}
