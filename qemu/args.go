@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"fmt"
+	"path"
 	"strings"
 )
 
@@ -20,9 +21,20 @@ type Boot struct {
 	Code, Vars string
 }
 
-// withSockets names the files of a run in its directory.
-func (b Boot) withSockets(dir string) Boot {
-	b.Console, b.Report, b.Control, b.Vars = dir+"/console", dir+"/report", dir+"/control", dir+"/vars"
+// Names of the files of a run in its directory.
+const (
+	consoleSocket = "console"
+	reportSocket  = "report"
+	controlSocket = "control"
+	varsFile      = "vars"
+)
+
+// withDir gives the files of a run the paths they have in its directory.
+func (b Boot) withDir(dir string) Boot {
+	b.Console = path.Join(dir, consoleSocket)
+	b.Report = path.Join(dir, reportSocket)
+	b.Control = path.Join(dir, controlSocket)
+	b.Vars = path.Join(dir, varsFile)
 	return b
 }
 

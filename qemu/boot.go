@@ -9,20 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"mkp2pimg/internal/sandbox"
 )
-
-// Image is what is booted.
-type Image struct {
-	Kernel  string   `json:"kernel"` // host path of vmlinuz
-	Initrd  string   `json:"initrd"` // host path
-	Cmdline []string `json:"cmdline"`
-	Driver  string   `json:"driver"`  // driver release in the image, 535.261.03
-	Release string   `json:"release"` // kernel release, 6.12.117+deb12-amd64
-}
 
 // Line is a line that came out of the guest.
 type Line struct {
@@ -80,6 +70,9 @@ var (
 	errSeen     = errors.New("seen what was waited for")
 )
 
+// kernelPanic begins the kernel's last words (kernel/panic.c).
+const kernelPanic = "Kernel panic - not syncing"
+
 // panicGrace is how long a panicked kernel may go on printing its trace.
 const panicGrace = 2 * time.Second
 
@@ -91,42 +84,21 @@ func (e *Emulator) boot(ctx context.Context, m *Machine, img Image, o bootOption
 		return nil, err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // temporary
-
-	var binds []sandbox.Bind
-	show := func(host string, readOnly bool) string {
-		b, path := e.bind(host, readOnly)
-		binds = append(binds, b)
-		return path
-	}
-	b := Boot{Kernel: show(img.Kernel, true), Cmdline: img.Cmdline, Accel: o.accel}
-	if img.Initrd != "" {
-		b.Initrd = show(img.Initrd, true)
-	}
-	b = b.withSockets(show(dir, false))
-	if o.accel == KVM {
-		binds = append(binds, sandbox.Bind{Host: kvmDevice, Guest: kvmDevice})
-	}
-	if m.Firmware == OVMF {
-		var vars string
-		if b.Code, vars, err = e.ovmf(); err != nil {
-			return nil, err
-		}
-		if err := copyFile(filepath.Join(dir, "vars"), vars); err != nil {
-			return nil, fmt.Errorf("copy of the OVMF variables: %w", err)
-		}
+	b, binds, err := e.stage(m, img, o.accel, dir)
+	if err != nil {
+		return nil, err
 	}
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timer := time.AfterFunc(o.deadline, func() { cancel(errDeadline) })
-	defer timer.Stop()
+	defer time.AfterFunc(o.deadline, func() { cancel(errDeadline) }).Stop()
 
 	start := time.Now()
 	console := &stream{start: start, seen: func(text string) {
 		if o.follow != nil {
 			fmt.Fprintln(o.follow, text)
 		}
-		if strings.Contains(text, "Kernel panic - not syncing") {
+		if strings.Contains(text, kernelPanic) {
 			time.AfterFunc(panicGrace, func() { cancel(errPanic) })
 		}
 		if o.until != nil && o.until(text) {
@@ -136,85 +108,82 @@ func (e *Emulator) boot(ctx context.Context, m *Machine, img Image, o bootOption
 	report := &stream{start: start}
 	control := &monitor{stopped: func() { cancel(errStopped) }}
 
-	readers := []struct {
-		name string
-		log  string
-		read func(io.ReadWriter, io.Writer)
-	}{
-		{"console", "console.log", console.read},
-		{"report", "report.jsonl", report.read},
-		{"control", "", control.read},
-	}
-	var wg sync.WaitGroup
-	var closers []io.Closer
-	defer func() {
-		for _, c := range closers {
-			c.Close() //nolint:errcheck // on the way out
-		}
-	}()
-	for _, reader := range readers {
-		ln, err := listen(ctx, filepath.Join(dir, reader.name))
-		if err != nil {
-			return nil, err
-		}
-		closers = append(closers, ln)
-		log, err := keepFile(o.keep, reader.log)
-		if err != nil {
-			return nil, err
-		}
-		wg.Go(func() {
-			defer log.Close() //nolint:errcheck // a copy; the run has the lines
-			conn, err := ln.Accept()
-			if err != nil {
-				return // closed: the emulator never came
-			}
-			defer conn.Close() //nolint:errcheck // read to its end
-			reader.read(conn, log)
-		})
+	ports := ports{dir: dir, keep: o.keep}
+	defer ports.close()
+	if err := errors.Join(
+		ports.open(ctx, consoleSocket, "console.log", console.read),
+		ports.open(ctx, reportSocket, "report.jsonl", report.read),
+		ports.open(ctx, controlSocket, "", control.read),
+	); err != nil {
+		return nil, err
 	}
 
-	r := &Run{Machine: m.Name, Accel: o.accel, Argv: append([]string{e.Binary}, m.Args(b)...)}
+	run := &Run{Machine: m.Name, Accel: o.accel, Argv: append([]string{e.Binary}, m.Args(b)...)}
 	var said bytes.Buffer
-	cmd := sandbox.Cmd{Root: e.Root, Binds: binds, Argv: r.Argv, Stdout: &said, Stderr: &said}
+	cmd := sandbox.Cmd{Root: e.Root, Binds: binds, Argv: run.Argv, Stdout: &said, Stderr: &said}
 	err = cmd.Run(ctx)
-	r.Took = time.Since(start)
-	for _, c := range closers {
-		c.Close() //nolint:errcheck // ends the Accept of a reader whose writer never came
-	}
-	wg.Wait()
+	run.Took = time.Since(start)
+	ports.close()
 
-	r.Console, r.Report = console.lines, report.lines
-	r.Stderr = strings.TrimSpace(said.String())
-	r.Exit = exit(err, context.Cause(ctx), control.reason, r.Stderr, o.deadline)
-	if log, err := keepFile(o.keep, "qemu.log"); err == nil {
-		fmt.Fprintf(log, "%s\n%s\n", Quote(r.Argv), r.Stderr)
-		err = log.Close()
+	run.Console, run.Report = console.lines, report.lines
+	run.Stderr = strings.TrimSpace(said.String())
+	run.Exit = exit(err, context.Cause(ctx), control.reason, run.Stderr, o.deadline)
+	return run, keep(o.keep, "qemu.log", Quote(run.Argv)+"\n"+run.Stderr+"\n")
+}
+
+// stage gathers what the emulator has to see: dir with the sockets, the image,
+// and a fresh copy of OVMF's variables.
+func (e *Emulator) stage(m *Machine, img Image, accel Accel, dir string) (Boot, []sandbox.Bind, error) {
+	var binds []sandbox.Bind
+	show := func(host string, readOnly bool) string {
+		b, path := e.bind(host, readOnly)
+		binds = append(binds, b)
+		return path
+	}
+	b := Boot{Kernel: show(img.Kernel, true), Cmdline: img.Cmdline, Accel: accel}.withDir(show(dir, false))
+	if img.Initrd != "" {
+		b.Initrd = show(img.Initrd, true)
+	}
+	if accel == KVM {
+		binds = append(binds, sandbox.Bind{Host: kvmDevice, Guest: kvmDevice})
+	}
+	if m.Firmware == OVMF {
+		code, vars, err := e.ovmf()
 		if err != nil {
-			return nil, err
+			return b, nil, err
+		}
+		b.Code = code
+		if err := copyFile(filepath.Join(dir, varsFile), vars); err != nil {
+			return b, nil, fmt.Errorf("copy of the OVMF variables: %w", err)
 		}
 	}
-	return r, nil
+	return b, binds, nil
 }
 
 // exit judges how a run ended: from the error of the emulator's process, the
 // cause for which it was killed, and the reason of the monitor's SHUTDOWN event.
 func exit(err, cause error, reason, stderr string, deadline time.Duration) Exit {
-	switch {
-	case errors.Is(cause, errDeadline):
-		return Exit{Deadline, fmt.Sprintf("killed after %v", deadline)}
-	case errors.Is(cause, errPanic):
-		return Exit{Panic, "the kernel panicked and did not reset the machine"}
-	case errors.Is(cause, errStopped):
-		return Exit{Stopped, "the emulator stopped the guest: an instruction it can't run, or an error of the accelerator"}
-	case cause != nil && err != nil:
-		return Exit{Interrupted, cause.Error()}
-	case err != nil:
+	if err != nil {
+		switch {
+		case errors.Is(cause, errDeadline):
+			return Exit{Deadline, fmt.Sprintf("killed after %v", deadline)}
+		case errors.Is(cause, errPanic):
+			return Exit{Panic, "the kernel panicked and did not reset the machine"}
+		case errors.Is(cause, errStopped):
+			return Exit{Stopped, "the emulator stopped the guest: an instruction it can't run, or an error of the accelerator"}
+		case cause != nil:
+			return Exit{Interrupted, cause.Error()}
+		}
 		return Exit{Failed, strings.TrimSuffix("the emulator ended: "+err.Error()+": "+lastLine(stderr), ": ")}
-	case reason == "guest-shutdown":
+	}
+	switch reason {
+	case "guest-shutdown":
 		return Exit{Kind: PowerOff}
-	case reason == "guest-reset":
+	case "guest-reset":
 		return Exit{Reset, "the guest reset the machine"}
-	case reason == "":
+	case watchdogReset:
+		return Exit{Reset, "the watchdog reset the machine"}
+	case "":
 		return Exit{Failed, "the emulator ended without saying why"}
 	}
 	return Exit{Failed, "the emulator ended: " + reason}

@@ -20,7 +20,7 @@ import (
 func multiboot(t *testing.T, com1, com2 string, end []byte) string {
 	t.Helper()
 	const load = 0x100000
-	print := func(port uint32, text string) []byte {
+	say := func(port uint32, text string) []byte {
 		code := []byte{0xbb} // mov ebx, port
 		code = binary.LittleEndian.AppendUint32(code, port)
 		// call over the text, which leaves its address on the stack
@@ -48,8 +48,8 @@ func multiboot(t *testing.T, com1, com2 string, end []byte) string {
 	sum -= magic + flags
 	code := []byte{0xbc} // mov esp, stack
 	code = binary.LittleEndian.AppendUint32(code, load+0x10000)
-	code = append(code, print(0x3f8, com1)...)
-	code = append(code, print(0x2f8, com2)...)
+	code = append(code, say(0x3f8, com1)...)
+	code = append(code, say(0x2f8, com2)...)
 	code = append(code, end...)
 	code = append(code, 0xfa, 0xf4, 0xeb, 0xfd) // cli; hlt; jmp back
 	var file []byte

@@ -99,9 +99,9 @@ func TestArgv(t *testing.T) {
 	script(t, "echo QEMU emulator version 7.2.22")
 	m, err := Lookup("iommu")
 	require.NoError(t, err)
-	argv, err := Options{Image: Image{Kernel: "/k", Initrd: "/i", Cmdline: []string{"loglevel=7"}}, Machine: m}.Argv(t.Context())
+	argv, err := Options{Image: Image{Kernel: "/k", Initrd: "/i", Cmdline: []string{"quiet"}}, Machine: m}.Argv(t.Context())
 	require.NoError(t, err)
-	assert.Contains(t, argv, "loglevel=7 console=ttyS0 panic=-1 p2p.plan=full p2p.after=poweroff p2p.node=iommu intel_iommu=on p2p.gpu=1b36:0005")
+	assert.Contains(t, argv, "quiet console=ttyS0 loglevel=7 panic=-1 p2p.plan=full p2p.after=poweroff p2p.node=iommu intel_iommu=on p2p.gpu=1b36:0005")
 }
 
 func TestParseAccel(t *testing.T) {
@@ -133,6 +133,7 @@ func TestExit(t *testing.T) {
 	}{
 		{nil, nil, "guest-shutdown", PowerOff},
 		{nil, nil, "guest-reset", Reset},
+		{nil, nil, watchdogReset, Reset},
 		{nil, nil, "host-signal", Failed},
 		{nil, nil, "", Failed},
 		{failed, nil, "", Failed},

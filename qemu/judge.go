@@ -94,7 +94,7 @@ func (j *judge) kernel() (Status, string) {
 
 // alarms are kernel messages after which nothing else can be trusted.
 var alarms = []string{
-	"Kernel panic - not syncing",
+	kernelPanic,
 	"Initramfs unpacking failed",
 	"kernel BUG at",
 	"Oops: ",

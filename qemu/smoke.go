@@ -34,7 +34,7 @@ type Options struct {
 // panic resets the machine, which ends the run.
 func (o Options) cmdline() []string {
 	return append(slices.Clone(o.Image.Cmdline),
-		"console=ttyS0", "panic=-1", "p2p.plan=full", "p2p.after=poweroff", "p2p.node="+o.Machine.Name)
+		"console=ttyS0", "loglevel=7", "panic=-1", "p2p.plan=full", "p2p.after=poweroff", "p2p.node="+o.Machine.Name)
 }
 
 // Argv returns the emulator's command line without running it. Sockets and
@@ -46,7 +46,7 @@ func (o Options) Argv(ctx context.Context) ([]string, error) {
 	}
 	_, kernel := e.bind(o.Image.Kernel, true)
 	_, initrd := e.bind(o.Image.Initrd, true)
-	b := Boot{Kernel: kernel, Initrd: initrd, Cmdline: o.cmdline(), Accel: o.Accel}.withSockets("DIR")
+	b := Boot{Kernel: kernel, Initrd: initrd, Cmdline: o.cmdline(), Accel: o.Accel}.withDir("DIR")
 	if o.Machine.Firmware == OVMF {
 		if b.Code, _, err = e.ovmf(); err != nil {
 			return nil, err

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -64,6 +65,9 @@ type monitor struct {
 	reason  string // of the SHUTDOWN event: guest-shutdown, guest-reset, …
 }
 
+// watchdogReset is the reason for a SHUTDOWN event that a WATCHDOG event foretold.
+const watchdogReset = "watchdog"
+
 type qmpMessage struct {
 	QMP   json.RawMessage `json:"QMP"`
 	Event string          `json:"event"`
@@ -84,7 +88,9 @@ func (q *monitor) read(rw io.ReadWriter, _ io.Writer) {
 			if _, err := io.WriteString(rw, `{"execute":"qmp_capabilities"}`+"\n"); err != nil {
 				return
 			}
-		case msg.Event == "SHUTDOWN":
+		case msg.Event == "WATCHDOG":
+			q.reason = watchdogReset
+		case msg.Event == "SHUTDOWN" && q.reason == "":
 			q.reason = msg.Data.Reason
 		case msg.Event == "STOP" && q.reason == "":
 			q.stopped()
@@ -106,12 +112,44 @@ func socketDir() (string, error) {
 	return dir, nil
 }
 
-func listen(ctx context.Context, path string) (net.Listener, error) {
-	ln, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+// ports are the sockets of a run, each read by a goroutine of its own.
+type ports struct {
+	dir       string // of the sockets
+	keep      string // of the copies, none when empty
+	listeners []net.Listener
+	readers   sync.WaitGroup
+}
+
+// open waits for the emulator to connect to a socket and reads what it sends;
+// log names the file that gets a copy, none when empty.
+func (p *ports) open(ctx context.Context, name, log string, read func(io.ReadWriter, io.Writer)) error {
+	ln, err := new(net.ListenConfig).Listen(ctx, "unix", filepath.Join(p.dir, name))
 	if err != nil {
-		return nil, fmt.Errorf("socket for the emulator: %w", err)
+		return fmt.Errorf("socket for the emulator: %w", err)
 	}
-	return ln, nil
+	p.listeners = append(p.listeners, ln)
+	file, err := keepFile(p.keep, log)
+	if err != nil {
+		return err
+	}
+	p.readers.Go(func() {
+		defer file.Close()
+		conn, err := ln.Accept()
+		if err != nil {
+			return // closed: the emulator never came
+		}
+		defer conn.Close()
+		read(conn, file)
+	})
+	return nil
+}
+
+// close stops waiting for the emulator, and waits for what it has sent to be read.
+func (p *ports) close() {
+	for _, ln := range p.listeners {
+		_ = ln.Close() // a second time it has nothing to do
+	}
+	p.readers.Wait()
 }
 
 type discard struct{ io.Writer }
@@ -130,12 +168,22 @@ func keepFile(dir, name string) (io.WriteCloser, error) {
 	return os.Create(filepath.Join(dir, name))
 }
 
+// keep writes a text to a file in dir, if there is one.
+func keep(dir, name, text string) error {
+	f, err := keepFile(dir, name)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(f, text)
+	return errors.Join(err, f.Close())
+}
+
 func copyFile(dst, src string) (err error) {
 	in, err := os.Open(src)
 	if err != nil {
 		return err
 	}
-	defer in.Close() //nolint:errcheck // only read
+	defer in.Close()
 	out, err := os.Create(dst)
 	if err != nil {
 		return err

@@ -41,6 +41,7 @@ func TestMonitor(t *testing.T) {
 	}{
 		{"power off", greeting + `{"event":"SHUTDOWN","data":{"guest":true,"reason":"guest-shutdown"}}` + `{"event":"STOP"}`, "guest-shutdown", false},
 		{"reset", greeting + `{"event":"RTC_CHANGE","data":{"offset":1}}{"event":"SHUTDOWN","data":{"reason":"guest-reset"}}`, "guest-reset", false},
+		{"watchdog", greeting + `{"event":"WATCHDOG","data":{"action":"reset"}}{"event":"SHUTDOWN","data":{"reason":"guest-reset"}}`, watchdogReset, false},
 		{"internal error", greeting + `{"event":"STOP"}`, "", true},
 		{"cut", greeting + `{"event":"SHUT`, "", false},
 		{"silent", "", "", false},
