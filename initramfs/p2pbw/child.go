@@ -89,11 +89,11 @@ func part(ctx context.Context, o options, send func(message), open opener) error
 		// takes seconds to wake it for the next.
 		<-ctx.Done()
 	case partDevice:
-		d := measure.MeasureDevice(limited, drv, arg, o.settings, func(d measure.Device) { send(message{Device: &d}) })
+		d := measure.ProbeDevice(limited, drv, arg, o.settings, func(d measure.Device) { send(message{Device: &d}) })
 		send(message{Device: &d})
 	case partPair:
 		initiator, peer, _ := strings.Cut(arg, ",")
-		p := measure.MeasurePair(limited, drv, initiator, peer, o.settings, func(p measure.Pair) { send(message{Pair: &p}) })
+		p := measure.ProbePair(limited, drv, initiator, peer, o.settings, func(p measure.Pair) { send(message{Pair: &p}) })
 		send(message{Pair: &p})
 	default:
 		return fmt.Errorf("--child %s: no such part", o.child)

@@ -200,10 +200,10 @@ func TestStuckChildIsKilled(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
+			p := startProcess(ctx, []string{"--child=" + partEnumerate}, nil)
 			if tc.cancel {
 				cancel()
 			}
-			p := startProcess([]string{"--child=" + partEnumerate}, nil)
 			out := p.wait(ctx, tc.timeout)
 			require.NotNil(t, out.problem())
 			assert.Equal(t, tc.kind, out.problem().Kind)

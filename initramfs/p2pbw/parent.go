@@ -34,10 +34,10 @@ func (p parent) run(ctx context.Context) measure.Result {
 		Devices:  []measure.Device{},
 		Pairs:    []measure.Pair{},
 	}
-	holder := p.start(partHold, nil)
+	holder := p.start(ctx, partHold, nil)
 	defer holder.kill()
 
-	out := p.start(partEnumerate, nil).wait(ctx, enumerateTimeout)
+	out := p.start(ctx, partEnumerate, nil).wait(ctx, enumerateTimeout)
 	r.Inventory, r.Problem = out.last.Inventory, out.problem()
 	if r.Problem == nil {
 		r.Problem = p.unfit(r.Inventory.GPUs)
@@ -123,7 +123,7 @@ func (p parent) measureIn(ctx context.Context, part string, gpus ...cuda.DeviceI
 	if ctx.Err() != nil {
 		return outcome{err: errInterrupted, kind: measure.Interrupted}
 	}
-	return p.start(part, gpus).wait(ctx, p.timeout+grace)
+	return p.start(ctx, part, gpus).wait(ctx, p.timeout+grace)
 }
 
 func (p parent) logf(format string, args ...any) {
@@ -132,7 +132,7 @@ func (p parent) logf(format string, args ...any) {
 }
 
 // start starts a child for part, which sees only the given GPUs, or all.
-func (p parent) start(part string, gpus []cuda.DeviceInfo) *process {
+func (p parent) start(ctx context.Context, part string, gpus []cuda.DeviceInfo) *process {
 	args := []string{
 		"--child=" + part,
 		"--size=" + strconv.FormatInt(p.settings.Size, 10),
@@ -144,7 +144,7 @@ func (p parent) start(part string, gpus []cuda.DeviceInfo) *process {
 		"--timeout=" + p.timeout.String(),
 		"--libcuda=" + p.libcuda,
 	}
-	return startProcess(args, visible(gpus))
+	return startProcess(ctx, args, visible(gpus))
 }
 
 // visible returns the environment variable that hides all other GPUs from

@@ -27,8 +27,9 @@ const (
 
 // A process is a running child.
 type process struct {
-	cmd    *exec.Cmd
-	exited chan error // one value: of Start, or of reading and Wait
+	cmd    *exec.Cmd     // nil if it could not be started
+	exited chan struct{} // closed when the child has ended
+	err    error         // of starting, reading or waiting; valid after exited
 
 	mu   sync.Mutex
 	last message
@@ -57,35 +58,45 @@ func (o outcome) problem() *measure.Problem {
 var errInterrupted = errors.New("the run was interrupted")
 
 // startProcess starts this program with args and with env besides its own
-// environment. An error to start it is reported by wait.
-func startProcess(args, env []string) *process {
-	p := &process{exited: make(chan error, 1)}
-	self, err := os.Executable()
+// environment. It is killed when ctx ends. An error to start it is reported by
+// wait.
+func startProcess(ctx context.Context, args, env []string) *process {
+	p := &process{exited: make(chan struct{})}
+	out, err := p.start(ctx, args, env)
 	if err != nil {
-		p.exited <- err
+		p.cmd, p.err = nil, err
+		close(p.exited)
 		return p
 	}
-	p.cmd = exec.Command(self, args...)
+	go func() {
+		err := p.read(out)
+		p.err = errors.Join(p.cmd.Wait(), err)
+		close(p.exited)
+	}()
+	return p
+}
+
+func (p *process) start(ctx context.Context, args, env []string) (io.Reader, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p.cmd = exec.CommandContext(ctx, self, args...)
+	p.cmd.Cancel = func() error {
+		p.kill()
+		return nil
+	}
+	p.cmd.WaitDelay = killTime
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = &p.tail
 	// A group of its own keeps a ^C of the terminal away from it, and lets kill
 	// reach what libcuda may have started.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p.cmd.WaitDelay = killTime
 	out, err := p.cmd.StdoutPipe()
-	if err == nil {
-		err = p.cmd.Start()
-	}
 	if err != nil {
-		p.cmd = nil
-		p.exited <- err
-		return p
+		return nil, err
 	}
-	go func() {
-		err := p.read(out)
-		p.exited <- errors.Join(p.cmd.Wait(), err)
-	}()
-	return p
+	return out, p.cmd.Start()
 }
 
 // read keeps the last message of a child.
@@ -113,9 +124,12 @@ func (p *process) wait(ctx context.Context, timeout time.Duration) outcome {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
-	case err := <-p.exited:
-		if err != nil {
-			o.err = fmt.Errorf("the measuring process failed: %w%s", err, p.tail.text())
+	case <-p.exited:
+		switch {
+		case ctx.Err() != nil:
+			o.err, o.kind = errInterrupted, measure.Interrupted
+		case p.err != nil:
+			o.err = fmt.Errorf("the measuring process failed: %w%s", p.err, p.tail.text())
 			o.kind = measure.Crashed
 		}
 	case <-timer.C:

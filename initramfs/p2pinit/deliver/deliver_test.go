@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
@@ -28,10 +29,9 @@ func TestPut(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			n := 0
+			var n atomic.Int32
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				status := tt.answers[min(n, len(tt.answers)-1)]
-				n++
+				status := tt.answers[min(int(n.Add(1)), len(tt.answers))-1]
 				body, err := io.ReadAll(r.Body)
 				assert.NoError(t, err)
 				assert.Equal(t, "report", string(body), "whole on every try")
@@ -52,7 +52,7 @@ func TestPut(t *testing.T) {
 				}
 				return nil
 			})
-			assert.Equal(t, tt.tries, n)
+			assert.EqualValues(t, tt.tries, n.Load())
 			if tt.want == "" {
 				require.NoError(t, err)
 				return

@@ -1,0 +1,124 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"mkp2pimg/initramfs/p2pinit/modules"
+	"mkp2pimg/initramfs/p2pinit/params"
+	"mkp2pimg/initramfs/p2pinit/stage"
+	"mkp2pimg/initramfs/p2pinit/watchdog"
+	"mkp2pimg/internal/report"
+)
+
+// always are modules that no device asks for by a modalias, or only after another
+// one was loaded.
+var always = []string{
+	"virtio_pci", "virtio_console", "virtio_net", "nvme", "ahci", "sd_mod",
+	"xhci_pci", "usb_storage", "uas", "usbhid", "hid_generic",
+	"vfat", "nls_cp437", "nls_iso8859_1", "nls_ascii", "nls_utf8",
+}
+
+// hardware loads the modules for the hardware that is present and arms a watchdog.
+func (n *Node) hardware(_ context.Context, t *stage.Task) error {
+	release, err := n.release()
+	if err != nil {
+		return err
+	}
+	t.Doing("reading the index of the modules")
+	index, err := modules.ReadIndex(n.fs(), "lib/modules/"+release)
+	if err != nil {
+		if n.image != nil && n.image.Kernel != release {
+			return fmt.Errorf("the kernel is %s, the image's modules are for %s: boot vmlinuz and initrd of the same build: %w", release, n.image.Kernel, err)
+		}
+		return err
+	}
+	insert := func(file, options string) error {
+		t.Doing("inserting %s", file)
+		return n.System.Insert(file, options)
+	}
+	l := modules.NewLoader(index, insert)
+	n.mu.Lock()
+	n.loader = l
+	n.mu.Unlock()
+
+	results := l.LoadAll(l.Present(always))
+	more, err := l.LoadHardware(n.fs())
+	text, failed := modules.Summary(append(results, more...))
+	t.Log(report.Info, "%s", text)
+	for _, f := range failed {
+		t.Log(report.Warning, "module %s: %v", f.Name, f.Err)
+	}
+	if err != nil {
+		return fmt.Errorf("devices: %w", err)
+	}
+	n.arm(t, l)
+	return nil
+}
+
+func (n *Node) release() (string, error) {
+	text, err := os.ReadFile(n.path("proc/sys/kernel/osrelease"))
+	if err != nil {
+		return "", fmt.Errorf("kernel release: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// arm arms the first watchdog there is, unless a person is to have a shell at once.
+func (n *Node) arm(t *stage.Task, l *modules.Loader) {
+	if n.params.Plan == params.Shell {
+		return
+	}
+	const dev = "/dev/watchdog0"
+	for _, m := range l.Present(watchdog.Modules) {
+		if _, err := os.Stat(n.path(dev)); err == nil {
+			break
+		}
+		if err := l.Load(m); err != nil {
+			t.Log(report.Debug, "watchdog: module %s: %v", m, err)
+		}
+	}
+	if _, err := os.Stat(n.path(dev)); err != nil {
+		t.Log(report.Warning, "no watchdog: a kernel that hangs stays hung")
+		return
+	}
+	t.Doing("arming the watchdog")
+	d, err := n.System.Watchdog(n.path(dev), watchdog.Timeout)
+	if err != nil {
+		t.Log(report.Warning, "no watchdog: %v", err)
+		return
+	}
+	t.Log(report.Info, "watchdog armed: %s", d.Name())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.guard = watchdog.NewGuard(d, time.Now().Add(watchdog.Timeout+dogGrace))
+}
+
+// disarm stops the watchdog, if one is armed.
+func (n *Node) disarm() error {
+	n.mu.Lock()
+	g := n.guard
+	n.guard = nil
+	n.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	return g.Disarm()
+}
+
+// late loads modules for devices that appeared after the modules stage: a USB
+// keyboard or network adapter takes seconds to be found.
+func (n *Node) late() {
+	n.mu.Lock()
+	l := n.loader
+	n.mu.Unlock()
+	if l == nil {
+		return
+	}
+	if _, err := l.LoadHardware(n.fs()); err != nil {
+		n.warn("devices: %v", err)
+	}
+}

@@ -1,0 +1,210 @@
+// Package node is the run of the image on a machine: what p2pinit does from its
+// start to the power off. It talks to the kernel through [System], so that a test
+// can run all of it on a directory.
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	checks "mkp2pimg/firmware-checks"
+	"mkp2pimg/firmware-checks/facts"
+	"mkp2pimg/initramfs/layout"
+	"mkp2pimg/initramfs/p2pinit/modules"
+	"mkp2pimg/initramfs/p2pinit/params"
+	"mkp2pimg/initramfs/p2pinit/stage"
+	"mkp2pimg/initramfs/p2pinit/watchdog"
+	"mkp2pimg/internal/report"
+)
+
+// System is the part of the kernel that a run changes.
+type System interface {
+	Mount(source, target, fstype, data string) error
+	Insert(file, options string) error // load a kernel module; the error wraps the kernel's
+	Mknod(path string, major, minor uint32) error
+	KernelLog() (KernelLog, error)
+	Watchdog(path string, timeout time.Duration) (watchdog.Device, error)
+	Serial(path string, baud int) (io.WriteCloser, error) // a port set to pass bytes unchanged
+	Network(ctx context.Context) (string, error)          // says what came up
+	Leave(after params.After) error                       // power off or reboot
+}
+
+// KernelLog gives the lines that the kernel logged since it was asked last.
+type KernelLog interface {
+	Lines() []string
+	Close() error
+}
+
+// Version is the version of this program in the report, set by main.
+var Version = "devel"
+
+// ReportFile is where the report is kept, below the root.
+const ReportFile = "run/mkp2pimg/report.jsonl"
+
+// PortName is the name of the virtio-serial port that the report is streamed to.
+const PortName = "org.mkp2pimg.report"
+
+const (
+	flushLimit = 20 * time.Second // for the sinks, after each stage
+	dogGrace   = time.Minute      // the watchdog bites this long after a stage's deadline
+)
+
+// Node is one run.
+type Node struct {
+	Root    string // "/" on the machine
+	System  System
+	Started time.Time // when the run began, for the times on the console
+
+	params   params.Params
+	warnings []string
+	report   *report.Writer
+	console  *report.Stream
+	runner   *stage.Runner
+	image    *layout.Image
+	attached map[string]bool
+
+	// What stages leave for later ones. A stage that is past its deadline may
+	// still be running, so all of it is guarded.
+	mu       sync.Mutex
+	loader   *modules.Loader
+	guard    *watchdog.Guard
+	facts    *facts.Facts
+	findings []checks.Finding
+	sent     string // how the delivery went
+}
+
+// Run runs everything. It returns when the machine is to be handed to a shell;
+// otherwise it ends with the machine.
+func (n *Node) Run(ctx context.Context) error {
+	cmdline, err := os.ReadFile(n.path("proc/cmdline"))
+	n.params, n.warnings = params.Parse(string(cmdline))
+	if err != nil {
+		n.warnings = append(n.warnings, fmt.Sprintf("the kernel's command line can't be read, all parameters have their defaults: %v", err))
+	}
+	n.console = &report.Stream{}
+	n.report = report.New()
+	n.attached = map[string]bool{}
+	n.attachConsoles()
+	n.attachStreams()
+
+	n.image = n.readImage()
+	n.report.Start(n.start())
+	for _, w := range n.warnings {
+		n.report.Log(report.Warning, "%s", w)
+		n.say("WARNING: %s", w)
+	}
+	n.runner = &stage.Runner{Report: n.report, Deadlines: n.params.Deadlines, Begin: n.begin, End: n.end}
+	for _, s := range n.stages() {
+		n.runner.Run(ctx, s)
+	}
+	return n.leave(ctx)
+}
+
+// stages are all stages of a run, in order.
+func (n *Node) stages() []stage.Stage {
+	return []stage.Stage{
+		{Name: "mount", Title: "mount the kernel's file systems and verify the image", Deadline: 30 * time.Second, Run: n.mount},
+		{Name: "modules", Title: "load the modules of the hardware", Deadline: 90 * time.Second, Run: n.hardware},
+		{Name: "facts", Title: "gather the facts of the machine", Deadline: 60 * time.Second, Run: n.gather},
+		{Name: "checks", Title: "judge the facts", Deadline: 20 * time.Second, Needs: []string{"facts"}, Run: n.check},
+		{Name: "driver", Title: "load the NVIDIA driver", Deadline: 3 * time.Minute, Run: n.driver},
+		{Name: "bandwidth", Title: "measure peer-to-peer bandwidth", Deadline: 30 * time.Minute, Needs: []string{"driver"}, Run: n.bandwidth},
+		{Name: "report", Title: "reach the verdict and deliver the report", Deadline: 3 * time.Minute, Run: n.conclude},
+		{Name: "after", Title: "end the run", Deadline: 30 * time.Second, Run: n.after},
+	}
+}
+
+// begin lets the watchdog be petted until the stage's deadline and a bit.
+func (n *Node) begin(s stage.Stage, deadline time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.guard != nil {
+		n.guard.Allow(time.Now().Add(deadline + dogGrace))
+	}
+}
+
+// end puts the stage's result on the console and flushes all streams.
+func (n *Node) end(o stage.Outcome) {
+	n.attachStreams()
+	words := map[report.Status]string{report.StatusComplete: "done", report.StatusSkip: "skipped", report.StatusError: "BROKE"}
+	n.say("%-9s %-7s %s", o.Name, words[o.Status], o.Reason)
+	n.flush()
+}
+
+func (n *Node) flush() {
+	n.report.Flush(flushLimit)
+	n.console.Flush(flushLimit)
+}
+
+// say writes a line to all consoles, with the time since the start.
+func (n *Node) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(n.console, "p2pinit %6.1fs %s\n", time.Since(n.Started).Seconds(), fmt.Sprintf(format, args...)) // a Stream takes everything
+}
+
+func (n *Node) path(name string) string { return filepath.Join(n.Root, name) }
+
+func (n *Node) fs() fs.FS { return os.DirFS(n.Root) }
+
+// broken returns the first stage that broke.
+func (n *Node) broken() *stage.Outcome {
+	for _, o := range n.runner.Outcomes() {
+		if o.Status == report.StatusError {
+			return &o
+		}
+	}
+	return nil
+}
+
+// add keeps findings for the verdict and writes them to the report.
+func (n *Node) add(t *stage.Task, findings ...checks.Finding) {
+	for _, f := range findings {
+		t.Finding(f)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.findings = append(n.findings, findings...)
+}
+
+func (n *Node) hasGPU() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.facts != nil && len(n.facts.GPUs()) > 0
+}
+
+// readImage reads the image's description; without it the mount stage fails.
+func (n *Node) readImage() *layout.Image {
+	f, err := os.Open(n.path(layout.Description))
+	if err != nil {
+		return nil
+	}
+	defer f.Close() //nolint:errcheck // only read
+	img, err := layout.Read(f)
+	if err != nil {
+		return nil
+	}
+	return img
+}
+
+// start describes the program, its parameters and the machine.
+func (n *Node) start() report.RunStart {
+	p := map[string]any{"p2p.plan": n.params.Plan, "p2p.driver": n.params.Driver, "p2p.after": n.params.After}
+	if n.params.Report != nil {
+		p["p2p.report"] = n.params.Report.Redacted()
+	}
+	if n.params.GPU != "" {
+		p["p2p.gpu"] = n.params.GPU
+	}
+	for stage, d := range n.params.Deadlines {
+		p["p2p.deadline."+stage] = d.String()
+	}
+	return report.RunStart{
+		Name: "mkp2pimg", Version: Version, CommandLine: "p2pinit", Parameters: p,
+		DUT: dut(n.fs(), n.params, n.image),
+	}
+}
