@@ -1,0 +1,168 @@
+// Package build compiles the modules nvidia and nvidia-uvm from the full source
+// tree of NVIDIA's open GPU kernel modules, as shipped ("stock") and with the
+// P2P edits ("p2p").
+//
+// The stock tree is kept in the cache as it was compiled, objects and all. The
+// edited build starts from a copy of it, whose time stamps make tell make which
+// objects are older than their source: what the edits touch is compiled, the
+// rest is linked again. Both happen at one path inside the sandbox, under fixed
+// user, host and date, so that the modules do not depend on where, when and by
+// whom they are built.
+package build
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"mkp2pimg/internal/cachedir"
+	"mkp2pimg/internal/sandbox"
+)
+
+// ToolchainPackages are the Debian 12 packages that, with the kernel's headers
+// and the dependencies of all, make a root that [Build] works in. The compiler
+// is the one Debian's kernels are built with.
+var ToolchainPackages = []string{
+	"binutils", "coreutils", "dash", "findutils", "gcc-12", "grep", "libc6-dev", "make", "mawk", "sed",
+}
+
+// ToolchainExclude are packages that the headers of a kernel release depend on
+// and the build has no use for: the kernel itself and its installation.
+func ToolchainExclude(kernel string) []string {
+	return []string{"linux-image-" + kernel, "linux-base", "pahole", "dwarves"}
+}
+
+// Config is what to build. The keys name the contents of what they stand for:
+// equal keys, equal contents. They decide whether the cache has it.
+type Config struct {
+	// Toolchain holds the compiler and the kernel's headers. On the host itself
+	// the modules depend on its compiler and on the cache's path, and the
+	// kernel-open part is compiled anew for each set of edits.
+	Toolchain    sandbox.Root
+	ToolchainKey string
+
+	Source    string // the pristine tree, with kernel-open and src; only read
+	SourceKey string
+
+	Kernel string    // release, e.g. "6.12.117+deb12-amd64"
+	Epoch  time.Time // date that nvidia.ko carries; the source's is a good choice
+
+	// Compat makes the source fit the kernel whose headers (the directory with
+	// include/linux) are at headers. Both builds get its changes. May be nil.
+	Compat    func(tree, headers string) error
+	CompatKey string
+
+	// Edit makes the P2P edits. It must write only files that it changes. If
+	// nil, only stock modules are built.
+	Edit    func(tree string) error
+	EditKey string
+
+	Cache string    // directory of compiled trees, logs and modules
+	Jobs  int       // compilers at a time; 0 is the number of CPUs
+	Log   io.Writer // gets all that make prints; may be nil
+}
+
+// Module is a built and stripped module.
+type Module struct {
+	Name   string `json:"name"` // file name without .ko: "nvidia-uvm"
+	Path   string `json:"-"`    // in the cache, not to be changed
+	SHA256 string `json:"sha256"`
+	Size   int64  `json:"size"`
+}
+
+// Result are the modules that were asked for, and what was done to get them: no
+// steps if all of it was in the cache.
+type Result struct {
+	Stock []Module
+	P2P   []Module // nil without Config.Edit
+	Steps []Step
+}
+
+// Step is one finished part of the work.
+type Step struct {
+	Name    string        `json:"name"` // such as "stock: nv-kernel.o"
+	Wall    time.Duration `json:"wall"`
+	CPU     time.Duration `json:"cpu"`      // user and system time of all its processes
+	PeakRSS int64         `json:"peak_rss"` // bytes, of its largest process; 0 if none was started
+}
+
+// Build returns the modules from the cache, or builds them. If ctx ends, or any
+// step fails, the cache holds nothing of what was not finished. A failed
+// compilation gives a [*CompileError].
+func Build(ctx context.Context, cfg Config) (*Result, error) {
+	if cfg.SourceKey == "" || cfg.ToolchainKey == "" || (cfg.Compat != nil) != (cfg.CompatKey != "") || (cfg.Edit != nil) != (cfg.EditKey != "") {
+		return nil, errors.New("build: source, toolchain, compat and edits need a key each")
+	}
+	if cfg.Jobs <= 0 {
+		cfg.Jobs = runtime.NumCPU()
+	}
+	if cfg.Log == nil {
+		cfg.Log = io.Discard
+	}
+	for _, path := range []*string{&cfg.Source, &cfg.Cache} {
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return nil, fmt.Errorf("build: %w", err)
+		}
+		*path = abs
+	}
+	b := &builder{Config: cfg}
+
+	stockKey := key("stock", cfg.SourceKey, cfg.ToolchainKey, cfg.CompatKey, fmt.Sprint(recipe(&cfg), environment(cfg.Epoch)))
+	stock := b.path("stock", stockKey)
+	err := cachedir.Make(ctx, stock, func(partial string) error {
+		return b.build(ctx, job{"stock", stockKey, cfg.Source, partial, b.compat})
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{}
+	if r.Stock, err = readModules(stock); err != nil {
+		return nil, err
+	}
+	if cfg.Edit != nil {
+		p2pKey := key("p2p", stockKey, cfg.EditKey)
+		p2p := b.path("p2p", p2pKey)
+		err = cachedir.Make(ctx, p2p, func(partial string) error {
+			err := b.build(ctx, job{"p2p", p2pKey, filepath.Join(stock, treeDir), partial, cfg.Edit})
+			// The next edits start from the stock tree again.
+			return errors.Join(err, os.RemoveAll(filepath.Join(partial, treeDir)))
+		})
+		if err != nil {
+			return nil, err
+		}
+		if r.P2P, err = readModules(p2p); err != nil {
+			return nil, err
+		}
+	}
+	r.Steps = b.steps
+	return r, nil
+}
+
+// key names what the parts describe.
+func key(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12])
+}
+
+// compat runs Config.Compat if there is one.
+func (b *builder) compat(tree string) error {
+	if b.Compat == nil {
+		return nil
+	}
+	headers, _, err := Headers(b.Toolchain, b.Kernel)
+	if err != nil {
+		return err
+	}
+	return b.Compat(tree, headers)
+}

@@ -1,0 +1,1 @@
+int os(void) { return 3; }

@@ -1,0 +1,1 @@
+int uvm(void) { return 4; }

@@ -1,0 +1,1 @@
+int bif(void) { return 1; }

@@ -1,0 +1,1 @@
+int bus(void) { return 2; }
