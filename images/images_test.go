@@ -107,7 +107,7 @@ func TestSHA256Sums(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	_, err = sample(t).Write(t.Context(), dir)
 	require.NoError(t, err)
-	cmd := exec.Command(tool, "--check", "--strict", SumsName)
+	cmd := exec.CommandContext(t.Context(), tool, "--check", "--strict", SumsName)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

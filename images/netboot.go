@@ -77,7 +77,7 @@ func (n *Netboot) fill(w *writer, m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	defer kernel.Close() //nolint:errcheck // only read
+	defer kernel.Close()
 	w.create(KernelName, func(f io.Writer) error {
 		_, err := io.Copy(f, kernel)
 		return err

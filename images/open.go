@@ -53,7 +53,7 @@ func Open(dir string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	m, err := ReadManifest(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
@@ -66,7 +66,7 @@ func verify(file, want string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return err

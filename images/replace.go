@@ -39,7 +39,7 @@ func checkTarget(dir string) error {
 	if err != nil {
 		return fmt.Errorf("output directory: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	if p, err := readProduct(f); err != nil || p.Name != ProductName {
 		return &NotOursError{dir}
 	}

@@ -87,20 +87,24 @@ func Build(ctx context.Context, s *Spec) (*Result, error) {
 	if err := requireModules(driver.kernelModules(), &res.Modules); err != nil {
 		return nil, err
 	}
-	t := res.Tree
-	if err := addKernelModules(t, kernel, modules, s.Kernel, s.Release, s.Work); err != nil {
+	if err := addKernelModules(res.Tree, kernel, modules, s.Kernel, s.Release, s.Work); err != nil {
 		return nil, err
 	}
-	if err := addPrograms(t, res.Userland); err != nil {
-		return nil, err
-	}
-	if err := driver.add(t, s, res.Userland.P2PBW); err != nil {
-		return nil, err
-	}
-	if err := addEtc(t, s); err != nil {
+	if err := assemble(res.Tree, s, driver, res.Userland); err != nil {
 		return nil, err
 	}
 	return res, nil
+}
+
+// assemble adds all but the kernel's modules.
+func assemble(t *Tree, s *Spec, driver *driverFiles, p *userland.Programs) error {
+	if err := addPrograms(t, p); err != nil {
+		return err
+	}
+	if err := driver.add(t, s, p.P2PBW); err != nil {
+		return err
+	}
+	return addEtc(t, s)
 }
 
 // requireModules checks that the kernel modules which the driver depends on

@@ -84,7 +84,7 @@ func readObject(host string) (*object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", host, err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	if f.Machine != elf.EM_X86_64 || f.Class != elf.ELFCLASS64 {
 		return nil, fmt.Errorf("read %s: it is for %s, not for x86-64", host, f.Machine)
 	}

@@ -78,7 +78,7 @@ func (k *kernelModules) read(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	var r io.Reader = f
 	switch path.Ext(f.Name()) {
 	case ".ko":

@@ -104,7 +104,7 @@ kernel/drivers/ptp.ko: kernel/drivers/pps.ko
 		if err != nil {
 			t.Skip("modprobe is not installed")
 		}
-		out, err := exec.Command(tool, "-d", root, "-S", release, "--show-depends", "nic").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), tool, "-d", root, "-S", release, "--show-depends", "nic").CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		assert.Contains(t, string(out), "ptp.ko")
 	})

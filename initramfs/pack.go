@@ -104,7 +104,7 @@ func writeEntry(c *cpio.Writer, e *Entry, inode int64, epoch time.Time) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close() //nolint:errcheck // only read
+	defer r.Close()
 	sum := sha256.New()
 	_, err = io.Copy(io.MultiWriter(c, sum), r)
 	if err != nil && !errors.Is(err, cpio.ErrWriteTooLong) {

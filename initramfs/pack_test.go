@@ -124,7 +124,7 @@ func TestPackReadByOthers(t *testing.T) {
 			if err != nil {
 				t.Skipf("%s is not installed", name)
 			}
-			cmd := exec.Command(path, tt.args...)
+			cmd := exec.CommandContext(t.Context(), path, tt.args...)
 			cmd.Stdin = bytes.NewReader(tt.input)
 			out, err := cmd.Output()
 			require.NoError(t, err)

@@ -98,7 +98,7 @@ func (t *Tree) AddFile(name string, perm fs.FileMode, host string, o Origin) err
 	if err != nil {
 		return fmt.Errorf("add %s to the image: %w", name, err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	h := sha256.New()
 	n, err := io.Copy(h, f)
 	if err != nil {

@@ -97,7 +97,7 @@ func (f *File) verify(root fs.FS, hash bool) error {
 	name := strings.TrimPrefix(f.Path, "/")
 	st, err := fs.Lstat(root, name)
 	if err != nil {
-		return errors.Unwrap(err)
+		return cause(err)
 	}
 	if f.Link != "" {
 		target, err := fs.ReadLink(root, name)
@@ -120,9 +120,9 @@ func (f *File) verify(root fs.FS, hash bool) error {
 	}
 	r, err := root.Open(name)
 	if err != nil {
-		return errors.Unwrap(err)
+		return cause(err)
 	}
-	defer r.Close() //nolint:errcheck // only read
+	defer r.Close()
 	h := sha256.New()
 	if _, err := io.Copy(h, r); err != nil {
 		return err
@@ -131,6 +131,14 @@ func (f *File) verify(root fs.FS, hash bool) error {
 		return fmt.Errorf("has sha256 %s, not %s", got, f.SHA256)
 	}
 	return nil
+}
+
+// cause drops the path of a file system error, which the caller names already.
+func cause(err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		return p.Err
+	}
+	return err
 }
 
 // FormatMode gives the Mode string of permission bits.

@@ -50,7 +50,7 @@ func TestBuild(t *testing.T) {
 		sums[i] = map[string]string{"bb": digest(t, p.Busybox), "p2pinit": digest(t, p.P2PInit)}
 		assertStatic(t, p.Busybox)
 
-		out, err := exec.Command(p.Busybox, "cat", filepath.Join(source, "go.mod")).Output()
+		out, err := exec.CommandContext(t.Context(), p.Busybox, "cat", filepath.Join(source, "go.mod")).Output()
 		require.NoError(t, err)
 		assert.True(t, strings.HasPrefix(string(out), "module mkp2pimg\n"), "%s", out)
 		left, err := filepath.Glob(filepath.Join(work, "bb-src*"))
@@ -98,7 +98,7 @@ func assertStatic(t *testing.T, name string) {
 	t.Helper()
 	f, err := elf.Open(name)
 	require.NoError(t, err)
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	for _, p := range f.Progs {
 		assert.NotEqual(t, elf.PT_INTERP, p.Type, "%s wants an ELF interpreter", name)
 	}
