@@ -165,11 +165,11 @@ func (r run) diagnose(p path, m comparison, c *Check) error {
 	return nil
 }
 
-// MeasureDevice measures the GPU at bdf by itself: H2D, D2H and a verified local
+// ProbeDevice measures the GPU at bdf by itself: H2D, D2H and a verified local
 // copy. It calls progress at the start of each step with what is known by then.
 // When ctx ends first, the GPU may still be busy and what was allocated stays
 // so: end the process.
-func MeasureDevice(ctx context.Context, drv cuda.Driver, bdf string, set Settings, progress func(Device)) Device {
+func ProbeDevice(ctx context.Context, drv cuda.Driver, bdf string, set Settings, progress func(Device)) Device {
 	d := Device{BDF: bdf, Measurements: []Measurement{}, Checks: []Check{}}
 	r := newRun(ctx, set)
 	r.measurements, r.checks = &d.Measurements, &d.Checks
@@ -223,11 +223,11 @@ func (r run) device(drv cuda.Driver, bdf string) error {
 	return err
 }
 
-// MeasurePair measures what the GPU at initiator can do with the memory of the
+// ProbePair measures what the GPU at initiator can do with the memory of the
 // GPU at peer. It calls progress at the start of each step with what is known by
 // then. When ctx ends first, the GPUs may still be busy and what was allocated
 // stays so: end the process.
-func MeasurePair(ctx context.Context, drv cuda.Driver, initiator, peer string, set Settings, progress func(Pair)) Pair {
+func ProbePair(ctx context.Context, drv cuda.Driver, initiator, peer string, set Settings, progress func(Pair)) Pair {
 	p := Pair{Initiator: initiator, Peer: peer, Measurements: []Measurement{}, Checks: []Check{}}
 	began := time.Now()
 	r := newRun(ctx, set)

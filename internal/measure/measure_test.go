@@ -18,21 +18,21 @@ const (
 	bdf1 = "0000:42:00.0"
 )
 
-// system returns two GPUs with a link of 1 GB/s, 0.4 GB/s when staged. It is
+// system returns two GPUs with a link of 0.4 GB/s, 0.2 GB/s when staged. It is
 // slow so that few copies fill the time of a sample.
 func system() *fake.System {
 	gpu := func(bdf string) fake.GPU {
 		return fake.GPU{
 			Info:     cuda.DeviceInfo{BDF: bdf, Name: "Simulated GPU", Memory: 1 << 30, SMs: 128, ComputeMajor: 8, ComputeMinor: 9},
-			HostGBps: 1.5,
-			Copy:     2,
+			HostGBps: 0.5,
+			Copy:     0.8,
 		}
 	}
 	return &fake.System{
 		CUDA: 13000,
 		GPUs: []fake.GPU{gpu(bdf0), gpu(bdf1)},
 		Default: fake.Link{
-			GBps: 1, StagedGBps: 0.4,
+			GBps: 0.4, StagedGBps: 0.2,
 			Attributes: cuda.P2PAttributes{PerformanceRank: 1, Access: true},
 		},
 	}
@@ -45,7 +45,7 @@ func measurePair(t *testing.T, sys *fake.System, set Settings) Pair {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	return MeasurePair(ctx, sys, bdf0, bdf1, set, func(Pair) {})
+	return ProbePair(ctx, sys, bdf0, bdf1, set, func(Pair) {})
 }
 
 func TestEnumerate(t *testing.T) {
@@ -61,7 +61,7 @@ func TestGoodPair(t *testing.T) {
 	p := measurePair(t, sys, quick)
 	require.Nil(t, p.Problem)
 	assert.Equal(t, OK, p.Verdict)
-	assert.Equal(t, "write 1.00 GB/s, read 1.00 GB/s, data verified by its owner", p.Reason)
+	assert.Equal(t, "write 0.40 GB/s, read 0.40 GB/s, data verified by its owner", p.Reason)
 	assert.True(t, p.CanAccess)
 	assert.Equal(t, 1, p.Attributes.PerformanceRank)
 	assert.Empty(t, p.Step)
@@ -70,7 +70,7 @@ func TestGoodPair(t *testing.T) {
 		d    Direction
 		m    Method
 		gbps float64
-	}{{Write, Staged, 0.4}, {Write, CE, 1}, {Read, CE, 1}} {
+	}{{Write, Staged, 0.2}, {Write, CE, 0.4}, {Read, CE, 0.4}} {
 		m := p.Measurements[i]
 		assert.Equal(t, want.d, m.Direction)
 		assert.Equal(t, want.m, m.Method)
@@ -151,8 +151,8 @@ func TestFaults(t *testing.T) {
 			verdict: Unusable, reason: "cuDeviceCanAccessPeer"},
 		{name: "access granted, then refused", damage: func(l *fake.Link) { l.Enable = denied },
 			verdict: Unusable, reason: "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"},
-		{name: "slower than through host memory", damage: func(l *fake.Link) { l.GBps = 0.39 },
-			verdict: Slow, reason: "write 0.39 GB/s is slower than through host memory, 0.40 GB/s"},
+		{name: "slower than through host memory", damage: func(l *fake.Link) { l.GBps = 0.19 },
+			verdict: Slow, reason: "write 0.19 GB/s is slower than through host memory, 0.20 GB/s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			sys := system()
@@ -189,21 +189,21 @@ func TestFaults(t *testing.T) {
 
 func TestOneWayPair(t *testing.T) {
 	sys := system()
-	sys.Links = map[fake.Route]fake.Link{{Initiator: 1, Peer: 0}: {NoAccess: true, StagedGBps: 0.4}}
+	sys.Links = map[fake.Route]fake.Link{{Initiator: 1, Peer: 0}: {NoAccess: true, StagedGBps: 0.2}}
 	assert.Equal(t, OK, measurePair(t, sys, quick).Verdict)
-	back := MeasurePair(t.Context(), sys, bdf1, bdf0, quick, func(Pair) {})
+	back := ProbePair(t.Context(), sys, bdf1, bdf0, quick, func(Pair) {})
 	assert.Equal(t, Unusable, back.Verdict)
 	assert.False(t, back.CanAccess)
 	m, ok := lookup(back.Measurements, Write, Staged)
 	require.True(t, ok, "what remains without P2P")
-	assert.InDelta(t, 0.4, m.Median, 0.001)
+	assert.InDelta(t, 0.2, m.Median, 0.001)
 }
 
 func TestFloor(t *testing.T) {
 	for _, tc := range []struct {
 		floor float64
 		want  Verdict
-	}{{0, OK}, {0.99, OK}, {1.01, Slow}} {
+	}{{0, OK}, {0.39, OK}, {0.41, Slow}} {
 		set := quick
 		set.MinGBps = tc.floor
 		assert.Equal(t, tc.want, measurePair(t, system(), set).Verdict, "floor %v", tc.floor)
@@ -230,7 +230,7 @@ func TestHang(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			var last Pair
-			p := MeasurePair(ctx, sys, bdf0, bdf1, quick, func(p Pair) {
+			p := ProbePair(ctx, sys, bdf0, bdf1, quick, func(p Pair) {
 				last = p
 				if p.Step == tc.step {
 					time.AfterFunc(100*time.Millisecond, func() { cancel(errLate) })
@@ -269,16 +269,16 @@ func TestSetupFailuresAreInconclusive(t *testing.T) {
 	}
 }
 
-func TestMeasureDevice(t *testing.T) {
+func TestProbeDevice(t *testing.T) {
 	sys := system()
-	d := MeasureDevice(t.Context(), sys, bdf0, quick, func(Device) {})
+	d := ProbeDevice(t.Context(), sys, bdf0, quick, func(Device) {})
 	require.Nil(t, d.Problem)
 	assert.Equal(t, OK, d.Verdict)
 	require.Len(t, d.Measurements, 3)
 	for i, want := range []struct {
 		d    Direction
 		gbps float64
-	}{{H2D, 1.5}, {D2H, 1.5}, {Local, 2}} {
+	}{{H2D, 0.5}, {D2H, 0.5}, {Local, 0.8}} {
 		assert.Equal(t, want.d, d.Measurements[i].Direction)
 		assert.InDelta(t, want.gbps, d.Measurements[i].Median, 0.01)
 	}
@@ -287,7 +287,7 @@ func TestMeasureDevice(t *testing.T) {
 	sys.GPUs[0].Local = fake.Fault{Kind: fake.Hang}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	d = MeasureDevice(ctx, sys, bdf0, quick, func(Device) {})
+	d = ProbeDevice(ctx, sys, bdf0, quick, func(Device) {})
 	assert.Equal(t, Hang, d.Verdict)
 	assert.Equal(t, "h2d: bandwidth", d.Step)
 }

@@ -5,7 +5,7 @@
 // owner of the memory has seen the right bytes in it: a GPU that writes into a
 // private mirror of its peer reads its own data back perfectly well.
 //
-// [Enumerate], [MeasureDevice] and [MeasurePair] talk to GPUs through
+// [Enumerate], [ProbeDevice] and [ProbePair] talk to GPUs through
 // [mkp2pimg/internal/cuda]; everything that decides (statistics, data patterns,
 // verdicts) is a pure function of their results. The JSON form of [Result] is
 // described by schema.json in this directory.
@@ -96,6 +96,7 @@ type Pair struct {
 // Direction says which way data moves.
 type Direction string
 
+// The directions.
 const (
 	H2D   Direction = "h2d"   // pinned host memory to GPU
 	D2H   Direction = "d2h"   // GPU to pinned host memory
@@ -107,6 +108,7 @@ const (
 // Method says what moves the data.
 type Method string
 
+// The methods.
 const (
 	CE     Method = "ce"     // the initiator's copy engine, cuMemcpyAsync
 	Staged Method = "staged" // cuMemcpyPeerAsync without peer access: through host memory
@@ -168,6 +170,7 @@ type Mismatch struct {
 // WrongKind says what stands where the right data should.
 type WrongKind string
 
+// What wrong words turn out to be.
 const (
 	Unwritten WrongKind = "unwritten" // the poison that was there before
 	Stale     WrongKind = "stale"     // the data of the previous pass
@@ -189,6 +192,7 @@ type Problem struct {
 // ProblemKind is what a [Problem] means for the question asked.
 type ProblemKind string
 
+// The kinds of problems.
 const (
 	NoLibrary   ProblemKind = "no-libcuda"  // libcuda could not be loaded
 	NoGPU       ProblemKind = "no-gpu"      // no driver or no GPU behind it

@@ -55,7 +55,7 @@ func TestResultsFitTheSchema(t *testing.T) {
 				Devices: []Device{}, Pairs: []Pair{},
 			}
 			if len(inv.GPUs) > 0 {
-				r.Devices = append(r.Devices, MeasureDevice(t.Context(), sys, bdf0, quick, func(Device) {}))
+				r.Devices = append(r.Devices, ProbeDevice(t.Context(), sys, bdf0, quick, func(Device) {}))
 				r.Pairs = append(r.Pairs, measurePair(t, sys, quick))
 			}
 			r.Verdict, r.Reason = Judge(r)

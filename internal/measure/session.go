@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"mkp2pimg/internal/cuda"
@@ -21,12 +22,14 @@ func (s *session) defers(f func() error) { s.undo = append(s.undo, f) }
 
 // close frees everything, unless the GPU hangs: then freeing would wait for it.
 func (s *session) close() error {
-	if s.context.Err() != nil {
+	select {
+	case <-s.context.Done():
 		return nil
+	default:
 	}
 	var errs []error
-	for i := len(s.undo) - 1; i >= 0; i-- {
-		errs = append(errs, s.undo[i]())
+	for _, f := range slices.Backward(s.undo) {
+		errs = append(errs, f())
 	}
 	s.undo = nil
 	return errors.Join(errs...)
@@ -83,15 +86,16 @@ func (p *party) alloc() (cuda.Ptr, error) {
 	return b, nil
 }
 
+// Pauses between two looks at a stream.
 const (
-	pollMin = 10 * time.Microsecond
-	pollMax = time.Millisecond
+	shortPause = 10 * time.Microsecond
+	longPause  = time.Millisecond
 )
 
 // wait waits until the party's stream is empty. It polls, because a waiting
 // call of the driver can't be left when the GPU hangs.
 func (p *party) wait() error {
-	for pause := pollMin; ; pause = min(2*pause, pollMax) {
+	for pause := shortPause; ; pause = min(2*pause, longPause) {
 		done, err := p.stream.Done()
 		if err != nil || done {
 			return err

@@ -70,6 +70,7 @@ type Fault struct {
 // Kind is the kind of a [Fault].
 type Kind int
 
+// The kinds of faults.
 const (
 	None  Kind = iota
 	Drop       // bytes are not written

@@ -23,7 +23,7 @@ func stub(t *testing.T) string {
 		t.Skip("no C compiler to build a stand-in for libcuda with")
 	}
 	so := filepath.Join(t.TempDir(), "libcuda.so.0.0.0")
-	out, err := exec.Command(cc, "-shared", "-fPIC", "-o", so, "testdata/stub.c").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), cc, "-shared", "-fPIC", "-o", so, "testdata/stub.c").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return so
 }
