@@ -131,7 +131,8 @@ type Device struct {
 	Enabled    bool   `json:"enabled"`
 	PowerState string `json:"power_state,omitempty"` // D0, D3cold …
 
-	// The link as sysfs words it ("16.0 GT/s PCIe", "16"), empty without one.
+	// The link of GPUs and of the bridges above them as sysfs words it
+	// ("16.0 GT/s PCIe", "16"), empty without one.
 	LinkSpeed    string `json:"link_speed,omitempty"`
 	LinkWidth    string `json:"link_width,omitempty"`
 	MaxLinkSpeed string `json:"max_link_speed,omitempty"`

@@ -52,6 +52,7 @@ func (g *gatherer) devices() {
 	}
 	for i := range g.facts.Devices {
 		if d := &g.facts.Devices[i]; judged[d.Address] {
+			g.linkState(d)
 			g.config(d)
 		}
 	}
@@ -84,12 +85,6 @@ func (g *gatherer) device(address string) Device {
 	d.Driver = g.link(dir + "/driver")
 	d.Enabled = !slices.Contains([]string{"", "0"}, g.may("enable state of "+address, dir+"/enable"))
 	d.PowerState = g.may("power state of "+address, dir+"/power_state")
-
-	// Ports without a link answer these with an error or with "Unknown".
-	d.LinkSpeed, _ = g.read(dir + "/current_link_speed")
-	d.LinkWidth, _ = g.read(dir + "/current_link_width")
-	d.MaxLinkSpeed, _ = g.read(dir + "/max_link_speed")
-	d.MaxLinkWidth, _ = g.read(dir + "/max_link_width")
 
 	var err error
 	if d.Resources, err = parseResources(g.want("BARs of "+address, dir+"/resource")); err != nil {
@@ -198,6 +193,16 @@ func (g *gatherer) resizable(dir string) map[int]pcicfg.Hex {
 		masks[i] = pcicfg.Hex(mask)
 	}
 	return masks
+}
+
+// linkState reads the link of d. Ports without a link answer with an error or
+// with "Unknown".
+func (g *gatherer) linkState(d *Device) {
+	dir := pciDevices + "/" + d.Address
+	d.LinkSpeed, _ = g.read(dir + "/current_link_speed")
+	d.LinkWidth, _ = g.read(dir + "/current_link_width")
+	d.MaxLinkSpeed, _ = g.read(dir + "/max_link_speed")
+	d.MaxLinkWidth, _ = g.read(dir + "/max_link_width")
 }
 
 // config reads and decodes the configuration space of d.
