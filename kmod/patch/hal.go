@@ -11,6 +11,15 @@ const (
 	halInit   = "__nvoc_init_funcTable_KernelBus_1"
 )
 
+// staticForHopper holds in the releases (up to 560) whose static mapping of the framebuffer in BAR1
+// is for Hopper only. From 565 on it is for Turing and later.
+var staticForHopper = Test{
+	File:    busHeader,
+	Pattern: regexp.MustCompile(`\bkbusEnableStaticBar1Mapping_TU102\b`),
+	Absent:  true,
+	Else:    "static BAR1 is implemented for Turing and later in this release",
+}
+
 // halEdits bind the function slots of BAR1 peer-to-peer to the implementation written for
 // Hopper on the chips that get a stub: Turing, Ampere and Ada, which share the "default"
 // branch of the generated table. The implementations use no Hopper registers.
@@ -25,31 +34,30 @@ func halEdits() []Edit {
 	} {
 		edits = append(edits, rebind("P2P-E2-"+slot.id, slot.name, slot.why, nil))
 	}
-	// Up to 560 the static mapping of the whole framebuffer in BAR1 is Hopper's too.
-	// From 565 on it exists for Turing and later (kbusEnableStaticBar1Mapping_TU102).
-	generic := Test{
-		File:    busHeader,
-		Pattern: regexp.MustCompile(`\bkbusEnableStaticBar1Mapping_TU102\b`),
-		Absent:  true,
-		Else:    "static BAR1 is implemented for Turing and later in this release",
-	}
 	const why = "BAR1 peer-to-peer needs the whole framebuffer mapped in BAR1 at a fixed place"
-	for _, slot := range []struct{ id, name string }{
-		{"NEED", "kbusNeedStaticBar1Mapping"},
-		{"CAPABILITY", "kbusSetupBar1P2PCapability"},
-		{"CAPABLE", "kbusIsBar1P2PCapable"},
-		{"ENABLE", "kbusEnableStaticBar1Mapping"},
-		{"DISABLE", "kbusDisableStaticBar1Mapping"},
-		{"MAP", "kbusStaticMapFbAperture"},
-		{"UNMAP", "kbusStaticUnmapFbAperture"},
-		{"APERTURE", "kbusGetStaticFbAperture"},
-		{"KIND", "kbusUpdateStaticBar1VAMapping"},
+	for _, slot := range []struct {
+		id, name string
+		optional bool
+	}{
+		{"NEED", "kbusNeedStaticBar1Mapping", true},
+		{"CAPABILITY", "kbusSetupBar1P2PCapability", true},
+		{"CAPABLE", "kbusIsBar1P2PCapable", true},
+		{"ENABLE", "kbusEnableStaticBar1Mapping", false},
+		{"DISABLE", "kbusDisableStaticBar1Mapping", false},
+		{"MAP", "kbusStaticMapFbAperture", true},
+		{"UNMAP", "kbusStaticUnmapFbAperture", true},
+		{"APERTURE", "kbusGetStaticFbAperture", true},
+		{"KIND", "kbusUpdateStaticBar1VAMapping", true},
 	} {
-		edits = append(edits, rebind("P2P-E2-STATIC-"+slot.id, slot.name, why, []Test{generic, {
-			File:    busHeader,
-			Pattern: regexp.MustCompile(fmt.Sprintf(`\(\*__%s__\)\(`, slot.name)),
-			Else:    "this release has no function slot " + slot.name,
-		}}))
+		needs := []Test{staticForHopper}
+		if slot.optional {
+			needs = append(needs, Test{
+				File:    busHeader,
+				Pattern: regexp.MustCompile(fmt.Sprintf(`\(\*__%s__\)\(`, slot.name)),
+				Else:    "this release has no function slot " + slot.name,
+			})
+		}
+		edits = append(edits, rebind("P2P-E2-STATIC-"+slot.id, slot.name, why, needs))
 	}
 	return edits
 }

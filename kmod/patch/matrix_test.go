@@ -2,6 +2,7 @@ package patch
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -26,10 +27,11 @@ func TestMatrix(t *testing.T) {
 		t.Skip("MKP2PIMG_TREES is not set to a folder of driver trees or a bare git repository")
 	}
 	edits := P2P(Auto)
-	var table strings.Builder
-	fmt.Fprint(&table, "release")
-	for _, e := range edits {
-		fmt.Fprintf(&table, "\t%s", strings.TrimPrefix(e.ID, "P2P-"))
+	var legend, table strings.Builder
+	fmt.Fprintf(&table, "%-12s", "release")
+	for i, e := range edits {
+		fmt.Fprintf(&table, "%3d", i+1)
+		fmt.Fprintf(&legend, "%3d %s: %s\n", i+1, e.ID, e.Title)
 	}
 	marks := map[Status]string{Applied: "+", AlreadyApplied: "=", NotNeeded: ".", Refused: "!"}
 	count := 0
@@ -39,9 +41,9 @@ func TestMatrix(t *testing.T) {
 			result, err := Plan(tree, edits)
 			assert.NoError(t, err)
 			require.NotNil(t, result)
-			fmt.Fprintf(&table, "\n%s", result.Driver)
+			fmt.Fprintf(&table, "\n%-12s", result.Driver)
 			for _, o := range result.Edits {
-				fmt.Fprintf(&table, "\t%s", marks[o.Status])
+				fmt.Fprintf(&table, "%3s", marks[o.Status])
 			}
 			if err != nil {
 				return
@@ -59,7 +61,7 @@ func TestMatrix(t *testing.T) {
 		})
 	}
 	require.NotZero(t, count, "no tree found in %s", dir)
-	t.Logf("+ applied, = already applied, . not needed, ! refused\n%s", table.String())
+	t.Logf("%d trees: + applied, = already applied, . not needed, ! refused\n%s%s", count, legend.String(), table.String())
 }
 
 // overlay is a tree with a result's edits applied.
@@ -96,7 +98,7 @@ func trees(t *testing.T, dir string) func(yield func(string, fs.FS) bool) {
 const firstRelease = 535
 
 func gitTrees(t *testing.T, dir string) func(yield func(string, fs.FS) bool) {
-	out, err := exec.Command("git", "-C", dir, "tag", "--sort=version:refname").Output()
+	out, err := exec.CommandContext(t.Context(), "git", "-C", dir, "tag", "--sort=version:refname").Output()
 	require.NoError(t, err)
 	tags := slices.DeleteFunc(strings.Fields(string(out)), func(tag string) bool {
 		branch, err := strconv.Atoi(strings.Split(tag, ".")[0])
@@ -119,7 +121,8 @@ type catFile struct {
 }
 
 func startCatFile(t *testing.T, dir string) *catFile {
-	cmd := exec.Command("git", "-C", dir, "cat-file", "--batch")
+	// The command ends when its input is closed, after the test's own context is done.
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "git", "-C", dir, "cat-file", "--batch")
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()

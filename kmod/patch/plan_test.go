@@ -442,7 +442,7 @@ func TestDiffIsTaken(t *testing.T) {
 			tree := loadTree(t, "a1")
 			result, err := Plan(tree, P2P(Auto))
 			require.NoError(t, err)
-			cmd := exec.Command(tool, args...)
+			cmd := exec.CommandContext(t.Context(), tool, args...)
 			cmd.Dir = writeTree(t, tree)
 			cmd.Stdin = strings.NewReader(result.Diff())
 			out, err := cmd.CombinedOutput()

@@ -14,22 +14,18 @@ func staticBar1Edits() []Edit {
 		File:    busGH100,
 		Func:    "kbusEnableStaticBar1Mapping_GH100",
 		Pattern: regexp.MustCompile(`staticBar1\.base = bar1Offset;`),
-		Else:    "static BAR1 of this release starts at offset 0 or honours its start itself",
+		Else:    "static BAR1 of this release starts at offset 0",
 	}
-	fixed := Test{
-		File:    busGM107,
-		Func:    "_kbusMapAperture_GM107",
-		Pattern: regexp.MustCompile(`return kbusGetStaticFbAperture_HAL\(`),
-		Else:    "this release maps through static BAR1 by another way",
-	}
-	scattered := func(id, verb, function string, needs Test, cond, more string) Edit {
+	unbased := based
+	unbased.Absent, unbased.Else = true, "static BAR1 of this release starts behind the console"
+	scattered := func(id, verb, function string, start Test, cond, more string) Edit {
 		return Edit{
 			ID:    id,
 			Title: "let the CPU " + verb + " scattered memory beside static BAR1",
 			Why: "under static BAR1 the driver refuses to map memory that is not contiguous, is compressed or " +
 				"lies outside of the static range, which stock Turing, Ampere and Ada map without trouble",
 			Replaces: "an error for such memory",
-			Needs:    []Test{needs},
+			Needs:    []Test{staticForHopper, start},
 			File:     busGM107,
 			Func:     function,
 			Anchor:   regexp.MustCompile(`if \((` + cond + ` &&\s+)\(memdescGetAddressSpace\(pMemDesc\) == ADDR_FBMEM\)\)`),
@@ -50,7 +46,7 @@ func staticBar1Edits() []Edit {
 			Why: "a console kept at the start of BAR1 shifts the view by its size: peers then miss the 512 MiB alignment " +
 				"that the driver demands, and an address computed from the start of the view is off by the console",
 			Replaces: "a view that begins behind the console",
-			Needs:    []Test{based},
+			Needs:    []Test{staticForHopper, based},
 			File:     busGH100,
 			Func:     "kbusEnableStaticBar1Mapping_GH100",
 			Anchor: regexp.MustCompile(`(?s)(staticBar1PhyAddr = gpumgrGetGpuPhysFbAddr\(pGpu\)) \+ bar1Offset;` +
@@ -69,9 +65,9 @@ func staticBar1Edits() []Edit {
 		scattered("P2P-E2-CPU-UNMAP", "unmap", "_kbusUnmapAperture_GM107", based, enabled535,
 			"(aperOffset >= pKernelBus->bar1[gfid].staticBar1.base) &&\n"+
 				"        (aperOffset - pKernelBus->bar1[gfid].staticBar1.base < pKernelBus->bar1[gfid].staticBar1.size)"),
-		scattered("P2P-E2-CPU-MAP-0", "map", "_kbusMapAperture_GM107", fixed, enabled545, fits+
+		scattered("P2P-E2-CPU-MAP-0", "map", "_kbusMapAperture_GM107", unbased, enabled545, fits+
 			"(memdescGetPhysAddr(pMemDesc, AT_GPU, offset) + *pLength < pKernelBus->bar1[GPU_GFID_PF].staticBar1.size)"),
-		scattered("P2P-E2-CPU-UNMAP-0", "unmap", "_kbusUnmapAperture_GM107", fixed, enabled545,
+		scattered("P2P-E2-CPU-UNMAP-0", "unmap", "_kbusUnmapAperture_GM107", unbased, enabled545,
 			"(aperOffset < pKernelBus->bar1[GPU_GFID_PF].staticBar1.size)"),
 	}
 }

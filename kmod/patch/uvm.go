@@ -20,12 +20,8 @@ func uvmEdits() []Edit {
 		Pattern: regexp.MustCompile(`peer_caps = &g_uvm_global\.peers\[table_index\];`),
 		Else:    "peer ids belong to parent GPUs in this release",
 	}
-	perParent := Test{
-		File:    uvmVASpace,
-		Func:    "enable_peers",
-		Pattern: regexp.MustCompile(`pair_index = uvm_gpu_pair_index\(gpu0->id, gpu1->id\);`),
-		Else:    "peer ids belong to pairs of GPUs in this release",
-	}
+	perParent := perPair
+	perParent.Absent, perParent.Else = true, "peer ids belong to pairs of GPUs in this release"
 	edit := func(id, noPeerID, index string, needs ...Test) Edit {
 		return Edit{
 			ID:       id,
