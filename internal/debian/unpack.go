@@ -65,17 +65,17 @@ func walk(file string, entries func(io.Reader, visit) error, fn visit) error {
 }
 
 func unpack(file, dir string, opt UnpackOptions, entries func(io.Reader, visit) error) error {
-	root, err := os.OpenRoot(dir)
+	x, err := newExtractor(dir)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer x.close()
 	return walk(file, entries, func(hdr *tar.Header, r io.Reader) error {
 		ok, err := opt.apply(hdr)
 		if !ok || err != nil {
 			return err
 		}
-		if err := extract(root, hdr, r); err != nil {
+		if err := x.extract(hdr, r); err != nil {
 			return fmt.Errorf("unpack %s below %s: %w", hdr.Name, dir, err)
 		}
 		return nil
@@ -179,60 +179,6 @@ func cleanName(name string) (string, error) {
 		return "", fmt.Errorf("entry %q: its name leads outside of the archive", name)
 	}
 	return clean, nil
-}
-
-// extract writes one entry below root.
-func extract(root *os.Root, hdr *tar.Header, r io.Reader) error {
-	name := hdr.Name
-	if hdr.Typeflag == tar.TypeDir {
-		return makeDir(root, name, hdr.FileInfo().Mode())
-	}
-	if err := makeDir(root, path.Dir(name), 0o755); err != nil {
-		return err
-	}
-	// What a link in name's place points to must not be written to. A
-	// directory that isn't empty stays, and is an error.
-	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	switch hdr.Typeflag {
-	case tar.TypeReg:
-		return writeFile(root, hdr, r)
-	case tar.TypeSymlink:
-		return root.Symlink(hdr.Linkname, name)
-	case tar.TypeLink:
-		return root.Link(hdr.Linkname, name)
-	}
-	return fmt.Errorf("refused: is a device node, a pipe or of another unknown type (%q)", hdr.Typeflag)
-}
-
-// makeDir makes a directory and its parents, unless there is one or a link to
-// one, which stay as they are. Its owner can always work in it.
-func makeDir(root *os.Root, name string, mode fs.FileMode) error {
-	if info, err := root.Stat(name); err == nil && info.IsDir() {
-		return nil
-	}
-	if err := root.MkdirAll(name, 0o755); err != nil {
-		return err
-	}
-	if mode = mode.Perm() | 0o700; mode == 0o755 {
-		return nil
-	}
-	return root.Chmod(name, mode)
-}
-
-func writeFile(root *os.Root, hdr *tar.Header, r io.Reader) error {
-	mode := hdr.FileInfo().Mode().Perm()
-	f, err := root.OpenFile(hdr.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, r)
-	err = errors.Join(err, f.Chmod(mode), f.Close()) // OpenFile's mode is cut by the umask
-	if err != nil {
-		return cutOff(err)
-	}
-	return root.Chtimes(hdr.Name, hdr.ModTime, hdr.ModTime)
 }
 
 // UsrMerge makes /bin, /sbin, /lib and /lib64 below dir links into /usr, as
