@@ -56,6 +56,7 @@ func (n *Node) hardware(_ context.Context, t *stage.Task) error {
 		return fmt.Errorf("devices: %w", err)
 	}
 	n.arm(t, l)
+	t.Summary("%d modules for the hardware, %d of them failed", len(results)+len(more), len(failed))
 	return nil
 }
 

@@ -48,9 +48,9 @@ func (n *Node) check(_ context.Context, t *stage.Task) error {
 	return nil
 }
 
-// verdict sums the run up. What the findings allow is taken back when a stage
-// broke: nobody knows what it would have found.
-func verdict(findings []checks.Finding, outcomes []stage.Outcome) report.Verdict {
+// sumUp sums the run up. What the findings allow is taken back when a stage broke:
+// nobody knows what it would have found.
+func sumUp(findings []checks.Finding, outcomes []stage.Outcome) report.Verdict {
 	v, reason := checks.Judge(findings)
 	if v == checks.VerdictBlocked {
 		return report.Verdict{Verdict: v, Reason: reason}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 
-	"mkp2pimg/initramfs/layout"
 	"mkp2pimg/initramfs/p2pinit/stage"
 	"mkp2pimg/internal/report"
 )
@@ -64,6 +63,7 @@ func (n *Node) mount(_ context.Context, t *stage.Task) error {
 		d.Type, d.Message = report.DiagnosisFail, err.Error()
 	}
 	t.Diagnosis(d)
+	t.Summary("%s", d.Message)
 	return err
 }
 
@@ -88,13 +88,8 @@ func (n *Node) mounted() map[string]bool {
 // verify compares the image's files with their list, by presence and size: a
 // kernel short of memory unpacks a truncated image and starts init all the same.
 func (n *Node) verify() (string, error) {
-	if n.image == nil {
-		f, err := os.Open(n.path(layout.Description))
-		if err == nil {
-			defer f.Close() //nolint:errcheck // only read
-			_, err = layout.Read(f)
-		}
-		return "", fmt.Errorf("image incomplete: its list of files is missing or unreadable: %w", err)
+	if n.imageErr != nil {
+		return "", fmt.Errorf("image incomplete: its list of files can't be used: %w", n.imageErr)
 	}
 	var size int64
 	for _, f := range n.image.Files {

@@ -67,6 +67,7 @@ type Node struct {
 	console  *report.Stream
 	runner   *stage.Runner
 	image    *layout.Image
+	imageErr error // why image is nil
 	attached map[string]bool
 
 	// What stages leave for later ones. A stage that is past its deadline may
@@ -76,7 +77,8 @@ type Node struct {
 	guard    *watchdog.Guard
 	facts    *facts.Facts
 	findings []checks.Finding
-	sent     string // how the delivery went
+	verdict  *report.Verdict
+	sent     bool // the report has been sent once
 }
 
 // Run runs everything. It returns when the machine is to be handed to a shell;
@@ -93,7 +95,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.attachConsoles()
 	n.attachStreams()
 
-	n.image = n.readImage()
+	n.image, n.imageErr = n.readImage()
 	n.report.Start(n.start())
 	for _, w := range n.warnings {
 		n.report.Log(report.Warning, "%s", w)
@@ -151,16 +153,6 @@ func (n *Node) path(name string) string { return filepath.Join(n.Root, name) }
 
 func (n *Node) fs() fs.FS { return os.DirFS(n.Root) }
 
-// broken returns the first stage that broke.
-func (n *Node) broken() *stage.Outcome {
-	for _, o := range n.runner.Outcomes() {
-		if o.Status == report.StatusError {
-			return &o
-		}
-	}
-	return nil
-}
-
 // add keeps findings for the verdict and writes them to the report.
 func (n *Node) add(t *stage.Task, findings ...checks.Finding) {
 	for _, f := range findings {
@@ -178,17 +170,13 @@ func (n *Node) hasGPU() bool {
 }
 
 // readImage reads the image's description; without it the mount stage fails.
-func (n *Node) readImage() *layout.Image {
+func (n *Node) readImage() (*layout.Image, error) {
 	f, err := os.Open(n.path(layout.Description))
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	img, err := layout.Read(f)
-	if err != nil {
-		return nil
-	}
-	return img
+	return layout.Read(f)
 }
 
 // start describes the program, its parameters and the machine.

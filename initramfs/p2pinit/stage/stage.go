@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +29,7 @@ type Stage struct {
 // Task is a running stage.
 type Task struct {
 	*report.Step
-	doing atomic.Pointer[string]
+	doing, summary atomic.Pointer[string]
 }
 
 // Doing notes what the stage is about to do, for the message about a stage that
@@ -36,6 +37,14 @@ type Task struct {
 func (t *Task) Doing(format string, args ...any) {
 	s := fmt.Sprintf(format, args...)
 	t.doing.Store(&s)
+}
+
+// Summary sets what the stage found, in a few words for the console. It is also
+// a log line of the step.
+func (t *Task) Summary(format string, args ...any) {
+	s := fmt.Sprintf(format, args...)
+	t.summary.Store(&s)
+	t.Log(report.Info, "%s", s)
 }
 
 func (t *Task) now() string {
@@ -58,7 +67,7 @@ func Skip(format string, args ...any) error { return skip{fmt.Sprintf(format, ar
 type Outcome struct {
 	Name   string
 	Status report.Status
-	Reason string // why it did not complete
+	Reason string // why it did not complete; for one that did, its summary
 }
 
 // Symptoms of the errors that a broken stage leaves in the report.
@@ -110,23 +119,18 @@ func (r *Runner) Run(ctx context.Context, s Stage) Outcome {
 // Outcomes returns the stages that ended, in order.
 func (r *Runner) Outcomes() []Outcome { return r.outcomes }
 
-// missing says which needed stage did not complete.
+// missing says which needed stage did not complete, and why.
 func (r *Runner) missing(s Stage) string {
 	for _, need := range s.Needs {
-		status := report.Status("")
-		for _, o := range r.outcomes {
-			if o.Name == need {
-				status = o.Status
-			}
+		i := slices.IndexFunc(r.outcomes, func(o Outcome) bool { return o.Name == need })
+		if i < 0 {
+			return fmt.Sprintf("needs stage %s, which did not run", need)
 		}
-		switch status {
-		case report.StatusComplete:
+		switch o := r.outcomes[i]; o.Status {
 		case report.StatusSkip:
-			return fmt.Sprintf("needs stage %s, which was skipped", need)
+			return fmt.Sprintf("needs stage %s, which was skipped: %s", need, o.Reason)
 		case report.StatusError:
 			return fmt.Sprintf("needs stage %s, which broke", need)
-		default:
-			return fmt.Sprintf("needs stage %s, which did not run", need)
 		}
 	}
 	return ""
@@ -164,6 +168,9 @@ func (r *Runner) execute(ctx context.Context, s Stage, step *report.Step) (repor
 	var p panicked
 	switch {
 	case err == nil:
+		if s := t.summary.Load(); s != nil {
+			return report.StatusComplete, *s
+		}
 		return report.StatusComplete, ""
 	case errors.As(err, &sk):
 		return report.StatusSkip, sk.reason

@@ -33,7 +33,10 @@ func ok(context.Context, *Task) error { return nil }
 
 func TestOutcomes(t *testing.T) {
 	outcomes, rep := run(t, &Runner{},
-		Stage{Name: "good", Run: ok},
+		Stage{Name: "good", Run: func(_ context.Context, t *Task) error {
+			t.Summary("%d devices", 12)
+			return nil
+		}},
 		Stage{Name: "bad", Run: func(context.Context, *Task) error { return errors.New("no such device") }},
 		Stage{Name: "na", Run: func(context.Context, *Task) error { return fmt.Errorf("wrapped: %w", Skip("no GPU")) }},
 		Stage{Name: "bug", Run: func(_ context.Context, t *Task) error {
@@ -52,13 +55,13 @@ func TestOutcomes(t *testing.T) {
 		reason string
 	}
 	want := map[string]end{
-		"good":       {report.StatusComplete, ""},
+		"good":       {report.StatusComplete, "12 devices"},
 		"bad":        {report.StatusError, "no such device"},
 		"na":         {report.StatusSkip, "no GPU"},
 		"bug":        {report.StatusError, "panic while reading x: assignment to entry in nil map (a fault of this program; please report it)"},
 		"after-good": {report.StatusComplete, ""},
 		"after-bad":  {report.StatusSkip, "needs stage bad, which broke"},
-		"after-na":   {report.StatusSkip, "needs stage na, which was skipped"},
+		"after-na":   {report.StatusSkip, "needs stage na, which was skipped: no GPU"},
 		"after-none": {report.StatusSkip, "needs stage never, which did not run"},
 	}
 	require.Len(t, outcomes, len(want))

@@ -1,0 +1,195 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"mkp2pimg/initramfs/layout"
+	"mkp2pimg/initramfs/p2pinit/driver"
+	"mkp2pimg/initramfs/p2pinit/params"
+	"mkp2pimg/initramfs/p2pinit/stage"
+	"mkp2pimg/internal/report"
+)
+
+// Verdicts of the diagnoses of the driver stage on a machine without a GPU.
+const (
+	DriverNoGPU    = "DRIVER-NO-GPU"    // nvidia.ko ran and found none
+	UVMNotInserted = "UVM-NOT-INSERTED" // nvidia-uvm.ko can't be inserted then
+)
+
+// needed are the modules that nvidia.ko takes symbols from. They are loaded
+// through the index before it.
+var needed = []string{"drm"}
+
+// driver loads the NVIDIA driver and makes its device nodes.
+func (n *Node) driver(_ context.Context, t *stage.Task) error {
+	switch {
+	case n.params.Plan != params.Full:
+		return stage.Skip("p2p.plan=%s", n.params.Plan)
+	case n.params.Driver == params.None:
+		return stage.Skip("p2p.driver=none")
+	}
+	release, err := n.release()
+	if err != nil {
+		return err
+	}
+	set := string(n.params.Driver)
+	nvidia, uvm := layout.DriverModule(release, set, "nvidia"), layout.DriverModule(release, set, "nvidia-uvm")
+	t.Doing("verifying %s", nvidia)
+	if err := n.verifyModules(nvidia, uvm); err != nil {
+		return err
+	}
+	for _, m := range needed {
+		t.Doing("loading %s", m)
+		if err := n.loadNeeded(m); err != nil {
+			t.Log(report.Warning, "%s needs %s: %v", path.Base(nvidia), m, err)
+		}
+	}
+	log, err := n.System.KernelLog()
+	if err != nil {
+		t.Log(report.Warning, "the kernel's lines about the driver are not in the report: %v", err)
+		log = silent{}
+	}
+	defer log.Close() //nolint:errcheck // only read
+
+	if err := n.insert(t, nvidia, log); err != nil {
+		return err
+	}
+	if err := n.insert(t, uvm, log); err != nil {
+		return err
+	}
+	return n.nodes(t)
+}
+
+// silent is a kernel log that can't be read.
+type silent struct{}
+
+func (silent) Lines() []string { return nil }
+func (silent) Close() error    { return nil }
+
+// loadNeeded loads a module through the loader of the modules stage.
+func (n *Node) loadNeeded(name string) error {
+	n.mu.Lock()
+	l := n.loader
+	n.mu.Unlock()
+	if l == nil {
+		return errors.New("stage modules left no index")
+	}
+	return l.Load(name)
+}
+
+// verifyModules compares the files that are about to run in the kernel with their
+// digests.
+func (n *Node) verifyModules(files ...string) error {
+	if n.imageErr != nil {
+		return fmt.Errorf("the driver's modules can't be verified: %w", n.imageErr)
+	}
+	var part layout.Image
+	for _, want := range files {
+		found := false
+		for _, f := range n.image.Files {
+			if f.Path == want {
+				part.Files = append(part.Files, f)
+				found = true
+			}
+		}
+		if !found {
+			return fmt.Errorf("%s is not in the image: it has the driver sets %s for kernel %s", want, strings.Join(n.image.Sets, ", "), n.image.Kernel)
+		}
+	}
+	if err := part.Verify(n.fs(), true); err != nil {
+		return fmt.Errorf("the driver's module is damaged: %w", err)
+	}
+	return nil
+}
+
+// insert inserts one module of the driver and judges what came of it.
+func (n *Node) insert(t *stage.Task, file string, log KernelLog) error {
+	name := path.Base(file)
+	options, err := n.options(driver.ModuleName(file))
+	if err != nil {
+		return err
+	}
+	t.Log(report.Info, "inserting %s %s", file, options)
+	t.Doing("inserting %s", name)
+	log.Lines() // what came before is not about this module
+	err = n.System.Insert(file, options)
+	lines := log.Lines()
+	o := driver.Classify(name, err, lines)
+	n.add(t, o.Finding(name, err, lines))
+	switch o.Kind {
+	case driver.Loaded:
+		return nil
+	case driver.NoGPU:
+		t.Diagnosis(report.Diagnosis{Verdict: DriverNoGPU, Type: report.DiagnosisUnknown, Message: o.Title + ": " + strings.Join(nvrm(lines), "; ")})
+		t.Diagnosis(report.Diagnosis{Verdict: UVMNotInserted, Type: report.DiagnosisUnknown,
+			Message: "nvidia-uvm.ko was not inserted: it takes its symbols from an nvidia.ko that has bound a GPU"})
+		return stage.Skip("%s", o.Title)
+	}
+	return fmt.Errorf("%s: %w", o.Title, err)
+}
+
+// nvrm returns the driver's own lines.
+func nvrm(lines []string) []string {
+	var own []string
+	for _, l := range lines {
+		if strings.HasPrefix(l, "NVRM:") {
+			own = append(own, l)
+		}
+	}
+	return own
+}
+
+func (n *Node) options(module string) (string, error) {
+	f, err := os.Open(n.path(layout.Options))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("options of %s: %w", module, err)
+	}
+	defer f.Close() //nolint:errcheck // only read
+	options, err := driver.Options(f, module)
+	if err != nil {
+		return "", fmt.Errorf("options of %s: %s: %w", module, layout.Options, err)
+	}
+	return options, nil
+}
+
+// nodes makes the device nodes that the CUDA library opens.
+func (n *Node) nodes(t *stage.Task) error {
+	t.Doing("making /dev/nvidia*")
+	devices, err := os.ReadFile(n.path("proc/devices"))
+	if err != nil {
+		return fmt.Errorf("device nodes: %w", err)
+	}
+	gpus, _ := filepath.Glob(n.path("proc/driver/nvidia/gpus/*/information")) // the pattern is well formed
+	var minors []uint32
+	for _, g := range gpus {
+		text, err := os.ReadFile(g)
+		if err != nil {
+			return fmt.Errorf("device nodes: %w", err)
+		}
+		m, err := driver.Minor(string(text))
+		if err != nil {
+			return fmt.Errorf("device nodes: %s: %w", g, err)
+		}
+		minors = append(minors, m)
+	}
+	nodes, err := driver.Nodes(string(devices), minors)
+	if err != nil {
+		return fmt.Errorf("device nodes: %w", err)
+	}
+	for _, d := range nodes {
+		if err := n.System.Mknod(n.path(d.Path), d.Major, d.Minor); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("device nodes: mknod %s: %w", d.Path, err)
+		}
+	}
+	t.Summary("driver loaded, %d GPUs", len(minors))
+	return nil
+}

@@ -1,0 +1,152 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"mkp2pimg/initramfs/p2pinit/deliver"
+	"mkp2pimg/initramfs/p2pinit/params"
+	"mkp2pimg/initramfs/p2pinit/stage"
+	"mkp2pimg/internal/report"
+)
+
+// conclude reaches the verdict, shows it and sends the report a first time: the
+// machine may not live to send it whole.
+func (n *Node) conclude(ctx context.Context, t *stage.Task) error {
+	v := n.reach()
+	t.Verdict(v)
+	t.Doing("showing the result")
+	if n.params.Plan != params.Shell {
+		if err := n.show(); err != nil {
+			t.Log(report.Warning, "result on the console: %v", err)
+		}
+	}
+	if n.params.Report == nil {
+		t.Summary("%s", v.Verdict)
+		return nil
+	}
+	t.Doing("setting the network up")
+	n.late()
+	up, err := n.System.Network(ctx)
+	if err == nil {
+		t.Log(report.Info, "network: %s", up)
+		t.Doing("sending the report to %s", n.params.Report.Redacted())
+		err = n.put(ctx)
+	}
+	if err != nil {
+		// The health of the machine is known: by the specification this is a log
+		// line of severity ERROR, not an error of the run.
+		t.Log(report.Failed, "report not sent to %s: %v", n.params.Report.Redacted(), err)
+		t.Summary("%s, report NOT sent: %v", v.Verdict, err)
+		return nil
+	}
+	n.mu.Lock()
+	n.sent = true
+	n.mu.Unlock()
+	t.Summary("%s, report sent to %s", v.Verdict, n.params.Report.Redacted())
+	return nil
+}
+
+// reach returns the verdict, which is reached once: what happens to the report
+// later does not change it.
+func (n *Node) reach() report.Verdict {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.verdict == nil {
+		v := sumUp(n.findings, n.runner.Outcomes())
+		n.verdict = &v
+	}
+	return *n.verdict
+}
+
+func (n *Node) put(ctx context.Context) error {
+	return deliver.Put(ctx, http.DefaultClient, n.params.Report, n.report.Bytes(), deliver.Pause)
+}
+
+// show writes the result for a person to the consoles.
+func (n *Node) show() error {
+	run, err := report.Parse(bytes.NewReader(n.report.Bytes()))
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	text.WriteByte('\n')
+	if err := report.Screen(&text, run, report.ScreenOptions{Color: true, Notes: []string{"/" + ReportFile}}); err != nil {
+		return err
+	}
+	text.WriteByte('\n')
+	_, err = n.console.Write(text.Bytes())
+	return err
+}
+
+// after says what comes next and stops the watchdog before it.
+func (n *Node) after(_ context.Context, t *stage.Task) error {
+	t.Doing("stopping the watchdog")
+	if err := n.disarm(); err != nil {
+		t.Log(report.Warning, "%v; it may reset the machine within a minute or two", err)
+	}
+	t.Summary("p2p.after=%s", n.next())
+	return nil
+}
+
+// next is what the machine does after the run.
+func (n *Node) next() params.After {
+	if n.params.Plan == params.Shell {
+		return params.StartShell
+	}
+	return n.params.After
+}
+
+// leave closes the report, sends it whole and does what comes after the run.
+func (n *Node) leave(ctx context.Context) error {
+	broken := false
+	for _, o := range n.runner.Outcomes() {
+		broken = broken || o.Status == report.StatusError
+	}
+	if err := n.report.End(report.Outcome(n.reach().Verdict, broken)); err != nil {
+		n.say("report: %v", err)
+	}
+	for _, err := range n.report.Close(flushLimit) {
+		n.say("report: %v", err)
+	}
+	n.mu.Lock()
+	sent := n.sent
+	n.mu.Unlock()
+	if sent {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if err := n.put(ctx); err != nil {
+			n.say("the last lines of the report were not sent: %v", err)
+		}
+	}
+	next := n.next()
+	switch next {
+	case params.StartShell, params.Hold:
+		n.late() // the keyboard, for one
+	}
+	n.console.Flush(flushLimit)
+	switch next {
+	case params.StartShell:
+		return nil
+	case params.Hold:
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	err := n.System.Leave(next)
+	if err == nil {
+		err = errors.New("the kernel came back from it")
+	}
+	n.say("%s failed: %v", next, err)
+	n.console.Flush(flushLimit)
+	return fmt.Errorf("%s: %w", next, err)
+}
+
+// warn notes a warning in the report and on the console.
+func (n *Node) warn(format string, args ...any) {
+	n.report.Log(report.Warning, format, args...)
+	n.say("WARNING: "+format, args...)
+}

@@ -1,0 +1,445 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	checks "mkp2pimg/firmware-checks"
+	"mkp2pimg/firmware-checks/fixture"
+	"mkp2pimg/initramfs/layout"
+	"mkp2pimg/initramfs/p2pinit/driver"
+	"mkp2pimg/initramfs/p2pinit/params"
+	"mkp2pimg/initramfs/p2pinit/stage"
+	"mkp2pimg/initramfs/p2pinit/watchdog"
+	"mkp2pimg/internal/measure"
+	"mkp2pimg/internal/report"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const release = "6.12.117+deb12-amd64"
+
+// machine is a root directory of an image that runs on a fixture, with the kernel
+// played by the test.
+type machine struct {
+	t    *testing.T
+	root string
+	img  layout.Image
+
+	mu       sync.Mutex
+	inserted []string // module files and options
+	nodes    []string
+	mounted  []string
+	left     params.After
+	serial   syncBuffer
+	dog      dog
+
+	answer  map[string]error    // to the insertion of a module, by file name
+	logged  map[string][]string // the kernel's lines about it
+	log     []string
+	network error
+}
+
+func newMachine(t *testing.T, kind, cmdline string) *machine {
+	t.Helper()
+	m := &machine{t: t, root: t.TempDir(), answer: map[string]error{}, logged: map[string][]string{},
+		img: layout.Image{Version: layout.Version, Driver: "535.261.03", Kernel: release, Sets: []string{"p2p", "stock"}}}
+	for _, k := range fixture.Kinds() {
+		if k.Name == kind {
+			require.NoError(t, k.Machine.Write(m.root))
+		}
+	}
+	m.write("proc/cmdline", cmdline+"\n")
+	m.write("proc/sys/kernel/osrelease", release+"\n")
+	m.write("proc/self/mounts", "proc /proc proc rw 0 0\nsysfs /sys sysfs rw 0 0\ndevtmpfs /dev devtmpfs rw 0 0\n")
+	m.write("proc/devices", "Character devices:\n195 nvidia-frontend\n508 nvidia-uvm\n\nBlock devices:\n")
+	m.write("sys/class/tty/console/active", "console0\n")
+	m.write("dev/console0", "")
+	m.write("dev/watchdog0", "")
+	m.write("sys/class/virtio-ports/vport0p1/name", PortName+"\n")
+	m.write("dev/vport0p1", "")
+	m.file("/lib/modules/"+release+"/modules.dep", "kernel/drivers/gpu/drm/drm.ko:\nkernel/drivers/net/virtio_net.ko:\n")
+	m.file("/etc/modprobe.d/mkp2pimg.conf", "options nvidia NVreg_RegistryDwords=\"ForceP2P=17\"\n")
+	for _, set := range m.img.Sets {
+		m.file(layout.DriverModule(release, set, "nvidia"), "ELF nvidia "+set)
+		m.file(layout.DriverModule(release, set, "nvidia-uvm"), "ELF uvm "+set)
+	}
+	return m
+}
+
+// write makes a file that is not part of the image.
+func (m *machine) write(name, content string) {
+	path := filepath.Join(m.root, name)
+	require.NoError(m.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(m.t, os.WriteFile(path, []byte(content), 0o755))
+}
+
+// file makes a file of the image and lists it.
+func (m *machine) file(name, content string) {
+	m.write(name, content)
+	m.img.Files = append(m.img.Files, layout.File{Path: name, Size: int64(len(content)), SHA256: sum(content), Mode: "0644"})
+}
+
+// run runs the node and returns its report and console.
+func (m *machine) run() (*report.Run, string) {
+	m.t.Helper()
+	text, err := json.Marshal(m.img)
+	require.NoError(m.t, err)
+	m.write(layout.Description, string(text))
+	n := &Node{Root: m.root, System: m, Started: time.Now()}
+	err = n.Run(m.t.Context())
+	if m.left != "" {
+		require.ErrorContains(m.t, err, "the kernel came back")
+	} else {
+		require.NoError(m.t, err)
+	}
+	whole, err := os.ReadFile(filepath.Join(m.root, ReportFile))
+	require.NoError(m.t, err)
+	for _, err := range report.Check(whole) {
+		m.t.Errorf("report: %v", err)
+	}
+	assert.Equal(m.t, string(whole), m.serial.String(), "the stream holds the same report")
+	run, err := report.Parse(bytes.NewReader(whole))
+	require.NoError(m.t, err)
+	assert.True(m.t, run.Complete)
+	n.console.Flush(time.Minute)
+	console, err := os.ReadFile(filepath.Join(m.root, "dev/console0"))
+	require.NoError(m.t, err)
+	return run, regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(string(console), "")
+}
+
+func (m *machine) Mount(_, target, _, _ string) error {
+	m.mounted = append(m.mounted, target)
+	return nil
+}
+
+func (m *machine) Insert(file, options string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name := filepath.Base(file)
+	m.inserted = append(m.inserted, strings.TrimSpace(name+" "+options))
+	m.log = append(m.log, m.logged[name]...)
+	return m.answer[name]
+}
+
+func (m *machine) Mknod(path string, major, minor uint32) error {
+	m.nodes = append(m.nodes, fmt.Sprintf("%s %d:%d", strings.TrimPrefix(path, m.root), major, minor))
+	return nil
+}
+
+func (m *machine) KernelLog() (KernelLog, error) { return m, nil }
+func (m *machine) Close() error                  { return nil }
+func (m *machine) Lines() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	lines := m.log
+	m.log = nil
+	return lines
+}
+
+func (m *machine) Watchdog(string, time.Duration) (watchdog.Device, error) { return &m.dog, nil }
+func (m *machine) Serial(string, int) (io.WriteCloser, error)              { return &m.serial, nil }
+func (m *machine) Network(context.Context) (string, error)                 { return "eth0: 10.0.2.15", m.network }
+func (m *machine) Leave(after params.After) error {
+	m.left = after
+	return nil
+}
+
+// noGPU makes the kernel answer as on a machine without an NVIDIA GPU.
+func (m *machine) noGPU() {
+	m.answer["nvidia.ko"] = fmt.Errorf("finit_module: %w", syscall.ENODEV)
+	m.logged["nvidia.ko"] = []string{"nvidia: loading out-of-tree module taints kernel.", "NVRM: No NVIDIA GPU found."}
+}
+
+// p2pbw makes the measuring program print this result.
+func (m *machine) p2pbw(r measure.Result, exit int) {
+	text, err := json.Marshal(r)
+	require.NoError(m.t, err)
+	m.write("bin/result.json", string(text))
+	m.write("bin/p2pbw", fmt.Sprintf("#!/bin/sh\necho measuring >&2\ncat %s/bin/result.json\nexit %d\n", m.root, exit))
+}
+
+func TestNoGPU(t *testing.T) {
+	m := newMachine(t, "no-gpu", "console=ttyS0 p2p.after=poweroff p2p.node=n7 p2p.plam=full")
+	m.noGPU()
+	run, console := m.run()
+
+	assert.Equal(t, params.PowerOff, m.left)
+	assert.True(t, m.dog.disarmed)
+	assert.Contains(t, m.mounted, "/run")
+	assert.NotContains(t, m.mounted, "/proc", "it was mounted")
+	assert.Equal(t, []string{"virtio_net.ko", "drm.ko", `nvidia.ko NVreg_RegistryDwords="ForceP2P=17"`}, m.inserted)
+	assert.Equal(t, "n7", run.Start.DUT.ID)
+	assert.Equal(t, &report.RunEnd{Status: report.StatusSkip, Result: report.ResultNotApplicable}, run.End)
+	assert.Equal(t, checks.VerdictNoGPU, run.Verdict.Verdict)
+	assert.NotEmpty(t, run.Facts)
+	require.Len(t, run.Logs, 1)
+	assert.Contains(t, run.Logs[0].Message, "unknown kernel parameter p2p.plam ignored (did you mean p2p.plan?)")
+
+	var names []string
+	for _, s := range run.Steps {
+		names = append(names, s.ID)
+	}
+	assert.Equal(t, params.Stages, names)
+	d := run.Step("driver")
+	assert.Equal(t, report.StatusSkip, d.Status)
+	require.Len(t, d.Diagnoses, 2)
+	assert.Equal(t, DriverNoGPU, d.Diagnoses[0].Verdict)
+	assert.Contains(t, d.Diagnoses[0].Message, "NVRM: No NVIDIA GPU found.")
+	assert.Equal(t, UVMNotInserted, d.Diagnoses[1].Verdict)
+	assert.Equal(t, report.StatusSkip, run.Step("bandwidth").Status)
+	assert.Equal(t, ImageIntact, run.Step("mount").Diagnoses[0].Verdict)
+	assert.Equal(t, driver.LoadFinding, run.Findings[len(run.Findings)-1].ID)
+
+	assert.Contains(t, console, "P2P NO GPU: ")
+	assert.Contains(t, console, "WARNING: unknown kernel parameter p2p.plam")
+	assert.Contains(t, console, "driver    skipped nvidia.ko ran on this kernel and found no GPU")
+}
+
+var pair = [2]string{"0000:01:00.0", "0000:02:00.0"}
+
+func good() measure.Result {
+	p := measure.Pair{Initiator: pair[0], Peer: pair[1], CanAccess: true, Verdict: measure.OK, Measurements: []measure.Measurement{
+		{Direction: measure.Write, Method: measure.CE, Unit: measure.GBps, Samples: []float64{26, 26.5}, Summary: measure.Summary{Median: 26.25}},
+	}}
+	back := p
+	back.Initiator, back.Peer = p.Peer, p.Initiator
+	return measure.Result{Version: measure.Version, Pairs: []measure.Pair{p, back}, Verdict: measure.OK, Reason: "2 ordered pairs of 2 GPUs",
+		Devices:  []measure.Device{{BDF: pair[0], Verdict: measure.OK, Measurements: p.Measurements}},
+		Settings: measure.Settings{MinGBps: 20}}
+}
+
+func withGPUs(t *testing.T, cmdline string) *machine {
+	m := newMachine(t, "good-2x4090", cmdline)
+	for i, bdf := range pair {
+		m.write("proc/driver/nvidia/gpus/"+bdf+"/information", fmt.Sprintf("Device Minor: \t %d\n", i))
+	}
+	return m
+}
+
+func TestReady(t *testing.T) {
+	m := withGPUs(t, "iommu=pt p2p.after=reboot p2p.driver=stock")
+	m.p2pbw(good(), 0)
+	run, console := m.run()
+	assert.Equal(t, params.Reboot, m.left)
+	assert.Equal(t, []string{"/dev/nvidiactl 195:255", "/dev/nvidia0 195:0", "/dev/nvidia1 195:1", "/dev/nvidia-uvm 508:0", "/dev/nvidia-uvm-tools 508:1"}, m.nodes)
+	require.Equal(t, checks.VerdictReady, run.Verdict.Verdict, run.Verdict.Reason)
+	assert.Equal(t, report.ResultPass, run.End.Result)
+	require.Len(t, run.Measurements, 3)
+	assert.InEpsilon(t, 26.25, run.Measurements[1].Value, 1e-9)
+	assert.Equal(t, report.GreaterThanOrEqual, run.Measurements[1].Validators[0].Type)
+	assert.Len(t, run.Start.DUT.Hardware, 2)
+	assert.Contains(t, console, "P2P READY")
+	assert.Contains(t, console, "  GPU0      -   26.2\n  GPU1   26.2      -\n")
+}
+
+func TestMeasurementDecides(t *testing.T) {
+	wrong := good()
+	wrong.Pairs[1].Verdict, wrong.Pairs[1].Reason = measure.WrongData, "write: 4096 of 4096 words are unwritten"
+	wrong.Verdict = measure.WrongData
+	old := good()
+	old.Version = 99
+	tests := map[string]struct {
+		result  measure.Result
+		exit    int
+		verdict checks.Verdict
+		reason  string
+	}{
+		"wrong data": {wrong, 2, checks.VerdictBlocked, "P2P-MEASURED: 0000:02:00.0 to 0000:01:00.0: write: 4096 of 4096 words are unwritten"},
+		"no result":  {old, 3, checks.VerdictUnknown, "stage bandwidth: p2pbw gave a result of version 99, this program reads version 1"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := withGPUs(t, "p2p.after=poweroff")
+			m.p2pbw(tt.result, tt.exit)
+			run, _ := m.run()
+			assert.Equal(t, tt.verdict, run.Verdict.Verdict)
+			assert.Contains(t, run.Verdict.Reason, tt.reason)
+		})
+	}
+}
+
+func TestP2PBWDies(t *testing.T) {
+	m := withGPUs(t, "p2p.after=poweroff")
+	m.write("bin/p2pbw", "#!/bin/sh\necho bad >&2\nkill -SEGV $$\n")
+	run, _ := m.run()
+	s := run.Step("bandwidth")
+	assert.Equal(t, report.StatusError, s.Status)
+	assert.Contains(t, s.Reason(), "p2pbw gave no result: signal: segmentation fault")
+	assert.Equal(t, "bad", s.Logs[0].Message)
+	assert.Equal(t, report.StatusError, run.End.Status)
+}
+
+func TestDriverRefused(t *testing.T) {
+	m := withGPUs(t, "p2p.after=poweroff")
+	m.answer["nvidia.ko"] = fmt.Errorf("finit_module: %w", syscall.EKEYREJECTED)
+	run, console := m.run()
+	assert.Equal(t, report.StatusError, run.Step("driver").Status)
+	assert.Equal(t, checks.VerdictBlocked, run.Verdict.Verdict)
+	assert.Contains(t, console, "Turn Secure Boot off")
+	assert.Empty(t, m.nodes)
+}
+
+func TestPlans(t *testing.T) {
+	tests := map[string]struct {
+		cmdline string
+		skipped []string
+		shell   bool
+	}{
+		"check":     {"p2p.plan=check p2p.after=poweroff", []string{"driver", "bandwidth"}, false},
+		"shell":     {"p2p.plan=shell p2p.after=poweroff", []string{"facts", "checks", "driver", "bandwidth"}, true},
+		"no driver": {"p2p.driver=none", []string{"driver", "bandwidth"}, true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := withGPUs(t, tt.cmdline)
+			run, console := m.run()
+			var skipped []string
+			for _, s := range run.Steps {
+				if s.Status == report.StatusSkip {
+					skipped = append(skipped, s.ID)
+				}
+			}
+			assert.Equal(t, tt.skipped, skipped)
+			assert.Equal(t, tt.shell, m.left == "")
+			if name == "check" {
+				assert.Contains(t, console, "P2P READY: every check passed; nothing was measured")
+			}
+		})
+	}
+}
+
+func TestImageIncomplete(t *testing.T) {
+	m := newMachine(t, "no-gpu", "p2p.after=poweroff")
+	m.noGPU()
+	m.file("/lib/firmware/nvidia/gsp.bin", "whole")
+	m.write("lib/firmware/nvidia/gsp.bin", "wh")
+	m.img.Files = append(m.img.Files, layout.File{Path: "/bin/last", Size: 100 << 20})
+	run, console := m.run()
+	want := "image incomplete: /lib/firmware/nvidia/gsp.bin: has 2 bytes, not 5 (and 1 more files); give the machine at least 512 MiB of memory"
+	assert.Contains(t, run.Step("mount").Reason(), want)
+	assert.Equal(t, report.DiagnosisFail, run.Step("mount").Diagnoses[0].Type)
+	assert.Equal(t, checks.VerdictUnknown, run.Verdict.Verdict)
+	assert.Equal(t, report.StatusError, run.End.Status)
+	assert.Contains(t, console, "BROKE    stage mount: image incomplete")
+}
+
+func TestDamagedDriverIsNotInserted(t *testing.T) {
+	m := newMachine(t, "no-gpu", "p2p.after=poweroff")
+	m.write(layout.DriverModule(release, "p2p", "nvidia"), "ELF nvidia p2q")
+	run, _ := m.run()
+	assert.Contains(t, run.Step("driver").Reason(), "the driver's module is damaged: /lib/modules/"+release+"/updates/mkp2pimg/p2p/nvidia.ko: has sha256")
+	assert.NotContains(t, strings.Join(m.inserted, " "), "nvidia")
+}
+
+func TestOtherKernel(t *testing.T) {
+	m := newMachine(t, "no-gpu", "p2p.after=poweroff")
+	m.write("proc/sys/kernel/osrelease", "7.3.4-amd64\n")
+	run, _ := m.run()
+	assert.Contains(t, run.Step("modules").Reason(), "the kernel is 7.3.4-amd64, the image's modules are for "+release+": boot vmlinuz and initrd of the same build")
+	assert.Contains(t, run.Step("driver").Reason(), "nvidia.ko is not in the image: it has the driver sets p2p, stock for kernel "+release)
+}
+
+func TestDelivery(t *testing.T) {
+	var mu sync.Mutex
+	var bodies [][]byte
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		mu.Lock()
+		defer mu.Unlock()
+		bodies = append(bodies, body)
+	}))
+	defer s.Close()
+	m := newMachine(t, "no-gpu", "p2p.report="+s.URL+"/n7")
+	m.noGPU()
+	run, _ := m.run()
+	assert.Equal(t, params.PowerOff, m.left, "the default with a report URL")
+	require.Len(t, bodies, 2, "once before the end, once whole")
+	assert.Empty(t, report.Check(bodies[1]))
+	assert.Contains(t, run.Step("report").Reason(), "report sent to "+s.URL+"/n7")
+}
+
+func TestDeliveryFails(t *testing.T) {
+	m := newMachine(t, "no-gpu", "p2p.report=http://lab.invalid/n7")
+	m.noGPU()
+	m.network = errors.New("network: no link within 15s on eth0: is a cable plugged in?")
+	run, console := m.run()
+	assert.Equal(t, checks.VerdictNoGPU, run.Verdict.Verdict, "the verdict stands")
+	assert.Equal(t, report.StatusSkip, run.End.Status)
+	assert.Contains(t, run.Step("report").Reason(), "report NOT sent: network: no link")
+	assert.Contains(t, console, "report NOT sent: network: no link")
+}
+
+func TestSumUp(t *testing.T) {
+	pass := []checks.Finding{{ID: checks.GPUPresent, Status: checks.Pass}}
+	fail := append(pass, checks.Finding{ID: checks.ReBAR, Status: checks.Fail, Title: "t"})
+	done := stage.Outcome{Name: "bandwidth", Status: report.StatusComplete}
+	broke := stage.Outcome{Name: "modules", Status: report.StatusError, Reason: "did not end"}
+	tests := map[string]struct {
+		findings []checks.Finding
+		outcomes []stage.Outcome
+		want     report.Verdict
+	}{
+		"measured":        {pass, []stage.Outcome{done}, report.Verdict{Verdict: checks.VerdictReady, Reason: "every check passed"}},
+		"from facts":      {pass, nil, report.Verdict{Verdict: checks.VerdictReady, Reason: "every check passed; nothing was measured"}},
+		"broken":          {pass, []stage.Outcome{done, broke}, report.Verdict{Verdict: checks.VerdictUnknown, Reason: "stage modules: did not end"}},
+		"blocked, broken": {fail, []stage.Outcome{broke}, report.Verdict{Verdict: checks.VerdictBlocked, Reason: "P2P-REBAR: t"}},
+		"nothing":         {nil, nil, report.Verdict{Verdict: checks.VerdictUnknown, Reason: "nothing was checked"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tt.want, sumUp(tt.findings, tt.outcomes)) })
+	}
+}
+
+func TestMemoryNeeded(t *testing.T) {
+	assert.Equal(t, int64(256), memoryNeeded(0))
+	assert.Equal(t, int64(768), memoryNeeded(151457280), "an image that unpacks with 512 MiB and not with 384")
+}
+
+type dog struct{ disarmed bool }
+
+func (d *dog) Name() string           { return "fake, 1m0s" }
+func (d *dog) Timeout() time.Duration { return time.Minute }
+func (d *dog) Pet() error             { return nil }
+func (d *dog) Disarm() error {
+	d.disarmed = true
+	return nil
+}
+
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) Close() error { return nil }
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func sum(content string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(content))) }
