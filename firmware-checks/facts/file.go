@@ -40,7 +40,7 @@ func LoadFile(path string) (*Facts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading facts: %w", err)
 	}
-	defer func() { _ = file.Close() }() // only read
+	defer file.Close() // only read
 	f, err := Load(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

@@ -139,6 +139,6 @@ func (g *gatherer) readRaw(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer f.Close() // only read
 	return io.ReadAll(io.LimitReader(f, maxFile))
 }

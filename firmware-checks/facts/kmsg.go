@@ -45,7 +45,7 @@ func (g *gatherer) kernelLog(log io.Reader) {
 			g.unknown("kernel log", kmsgDevice, err)
 			return
 		}
-		defer func() { _ = k.Close() }() // only read
+		defer k.Close() // only read
 		log = k
 	}
 	lines, dropped, err := filterLog(log)

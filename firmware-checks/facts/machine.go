@@ -111,10 +111,13 @@ func (g *gatherer) iommu() {
 	for _, id := range ids {
 		dir := groups + "/" + id
 		devices, _ := g.list("devices of an IOMMU group", dir+"/devices")
+		if devices == nil {
+			devices = []string{} // not null in the document
+		}
 		m.Groups = append(m.Groups, IOMMUGroup{
 			ID:      id,
 			Type:    g.want("type of an IOMMU group", dir+"/type"),
-			Devices: append([]string{}, devices...),
+			Devices: devices,
 		})
 	}
 }

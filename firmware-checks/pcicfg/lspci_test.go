@@ -37,7 +37,7 @@ func TestAgreesWithLspci(t *testing.T) {
 		if len(m.Spaces()) == 0 {
 			continue
 		}
-		out, err := exec.Command(lspci, "-D", "-n", "-vvv", "-F", name).Output()
+		out, err := exec.CommandContext(t.Context(), lspci, "-D", "-n", "-vvv", "-F", name).Output()
 		require.NoError(t, err)
 		said := map[string]string{}
 		for block := range strings.SplitSeq(string(out), "\n\n") {
