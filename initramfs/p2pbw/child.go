@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"mkp2pimg/internal/cuda"
 	"mkp2pimg/internal/cuda/libcuda"
@@ -74,8 +73,14 @@ func part(ctx context.Context, o options, send func(message), open opener) error
 	if err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, o.timeout, timeoutError{o.timeout})
-	defer cancel()
+	if name == partHold {
+		// The driver puts a GPU to sleep when the last process leaves it, and
+		// takes seconds to wake it for the next.
+		<-ctx.Done()
+		return nil
+	}
+	w, ctx := watch(ctx, o.timeout)
+	defer w.stop()
 	switch name {
 	case partEnumerate:
 		inv, err := measure.Enumerate(drv)
@@ -84,28 +89,26 @@ func part(ctx context.Context, o options, send func(message), open opener) error
 		}
 		inv.Library, inv.DriverVersion = path, moduleVersion()
 		send(message{Inventory: &inv})
-	case partHold:
-		// The driver puts a GPU to sleep when the last process leaves it, and
-		// takes seconds to wake it for the next.
-		<-ctx.Done()
 	case partDevice:
-		d := measure.ProbeDevice(limited, drv, arg, o.settings, func(d measure.Device) { send(message{Device: &d}) })
+		d := measure.ProbeDevice(ctx, drv, arg, o.settings, func(d measure.Device) {
+			if w.progress(d.Step) {
+				send(message{Device: &d})
+			}
+		})
 		send(message{Device: &d})
 	case partPair:
 		initiator, peer, _ := strings.Cut(arg, ",")
-		p := measure.ProbePair(limited, drv, initiator, peer, o.settings, func(p measure.Pair) { send(message{Pair: &p}) })
+		p := measure.ProbePair(ctx, drv, initiator, peer, o.settings, func(p measure.Pair) {
+			if w.progress(p.Step) {
+				send(message{Pair: &p})
+			}
+		})
 		send(message{Pair: &p})
 	default:
 		return fmt.Errorf("--child %s: no such part", o.child)
 	}
 	return nil
 }
-
-// timeoutError is the cause of a context that ended because GPUs did not answer.
-type timeoutError struct{ limit time.Duration }
-
-func (e timeoutError) Error() string { return fmt.Sprintf("no answer from the GPU within %v", e.limit) }
-func (e timeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 // moduleVersion returns the version of the loaded nvidia.ko, or nothing if it
 // does not say.

@@ -8,7 +8,7 @@
 // It prints a table on standard error and, with --json, a result on standard
 // output whose form is in internal/measure/schema.json. Enumeration, each GPU
 // and each ordered pair are measured in a process of their own, which is killed
-// when its time is up: a GPU that hangs costs its pairs, not the run.
+// when it makes no progress: a GPU that hangs costs its pairs, not the run.
 //
 // Exit codes:
 //
@@ -142,7 +142,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.Uint64Var(&o.settings.Seed, "seed", rand.Uint64(), "`seed` of the data; the default is random")
 	fs.Var(&o.pairs, "pair", "measure only the pair `BDF,BDF`, both ways; may be repeated")
 	fs.StringVar(&o.libcuda, "libcuda", "", "load only this `file` instead of looking for libcuda.so.1")
-	fs.DurationVar(&o.timeout, "timeout", time.Minute, "time for each GPU and each pair; then it hangs")
+	fs.DurationVar(&o.timeout, "timeout", time.Minute, "`time` without progress after which a GPU hangs")
 	fs.StringVar(&o.child, "child", "", "for internal use: measure one `part` in this process")
 	if err := fs.Parse(args); err != nil {
 		return o, err

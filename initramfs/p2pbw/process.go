@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// grace is how much longer than its own timeout a child may take to say
-	// what it was doing, and to load the driver.
+	// grace is how much longer than its own timeout a child may be silent, to
+	// load the driver and to say itself what hangs.
 	grace = 15 * time.Second
 	// killTime is how long a killed child may take to end. One that is stuck in
 	// the kernel never does.
@@ -28,6 +28,7 @@ const (
 // A process is a running child.
 type process struct {
 	cmd    *exec.Cmd     // nil if it could not be started
+	heard  chan struct{} // holds a value if a message came in since the last look
 	exited chan struct{} // closed when the child has ended
 	err    error         // of starting, reading or waiting; valid after exited
 
@@ -61,7 +62,7 @@ var errInterrupted = errors.New("the run was interrupted")
 // environment. It is killed when ctx ends. An error to start it is reported by
 // wait.
 func startProcess(ctx context.Context, args, env []string) *process {
-	p := &process{exited: make(chan struct{})}
+	p := &process{heard: make(chan struct{}, 1), exited: make(chan struct{})}
 	out, err := p.start(ctx, args, env)
 	if err != nil {
 		p.cmd, p.err = nil, err
@@ -114,30 +115,40 @@ func (p *process) read(out io.Reader) error {
 		p.mu.Lock()
 		p.last = m
 		p.mu.Unlock()
+		select {
+		case p.heard <- struct{}{}:
+		default:
+		}
 	}
 }
 
-// wait waits for the child to end and kills it if it takes longer than timeout
-// or ctx ends. It returns soon after that even if the child can't be killed.
+// wait waits for the child to end. It kills the child if nothing is heard from it
+// for longer than timeout, or if ctx ends, and returns soon after that even if
+// the child can't be killed.
 func (p *process) wait(ctx context.Context, timeout time.Duration) outcome {
 	var o outcome
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	select {
-	case <-p.exited:
-		switch {
-		case ctx.Err() != nil:
+	for waiting := true; waiting; {
+		waiting = false
+		select {
+		case <-p.heard:
+			timer.Reset(timeout)
+			waiting = true
+		case <-p.exited:
+			switch {
+			case ctx.Err() != nil:
+				o.err, o.kind = errInterrupted, measure.Interrupted
+			case p.err != nil:
+				o.err = fmt.Errorf("the measuring process failed: %w%s", p.err, p.tail.text())
+				o.kind = measure.Crashed
+			}
+		case <-timer.C:
+			o.err = fmt.Errorf("nothing heard from the measuring process for %v", timeout)
+			o.kind = measure.Timeout
+		case <-ctx.Done():
 			o.err, o.kind = errInterrupted, measure.Interrupted
-		case p.err != nil:
-			o.err = fmt.Errorf("the measuring process failed: %w%s", p.err, p.tail.text())
-			o.kind = measure.Crashed
 		}
-	case <-timer.C:
-		o.err = fmt.Errorf("the measuring process did not end within %v", timeout)
-		o.kind = measure.Timeout
-	case <-ctx.Done():
-		o.err = errInterrupted
-		o.kind = measure.Interrupted
 	}
 	if o.kind == measure.Timeout || o.kind == measure.Interrupted {
 		p.kill()

@@ -132,12 +132,13 @@ func (r run) check(p path, phase string, data, previous pattern) (bool, error) {
 	if err := p.dst.inspect(p.to, m, r.windows, &c); err != nil {
 		return false, err
 	}
-	var err error
-	if c.Wrong > 0 {
-		err = r.diagnose(p, m, &c)
-	}
 	*r.checks = append(*r.checks, c)
-	return c.Wrong == 0, err
+	if c.Wrong == 0 {
+		return true, nil
+	}
+	// This step makes the finding known before more is tried on a bad path.
+	r.begin(fmt.Sprintf("%s: look for the reason of the wrong data", p.direction))
+	return false, r.diagnose(p, m, &(*r.checks)[len(*r.checks)-1])
 }
 
 // diagnose finds out whether the source was damaged and whether the engine
@@ -166,13 +167,15 @@ func (r run) diagnose(p path, m comparison, c *Check) error {
 }
 
 // ProbeDevice measures the GPU at bdf by itself: H2D, D2H and a verified local
-// copy. It calls progress at the start of each step with what is known by then.
-// When ctx ends first, the GPU may still be busy and what was allocated stays
-// so: end the process.
+// copy. It calls progress with what is known by then at the start of each step,
+// and whenever the GPU has finished something; a GPU that hangs shows by the
+// silence. When ctx ends first, the GPU may still be busy and what was allocated
+// stays so: end the process.
 func ProbeDevice(ctx context.Context, drv cuda.Driver, bdf string, set Settings, progress func(Device)) Device {
 	d := Device{BDF: bdf, Measurements: []Measurement{}, Checks: []Check{}}
 	r := newRun(ctx, set)
 	r.measurements, r.checks = &d.Measurements, &d.Checks
+	r.beat = func() { progress(d) }
 	r.begin = func(step string) {
 		d.Step = step
 		progress(d)
@@ -224,14 +227,13 @@ func (r run) device(drv cuda.Driver, bdf string) error {
 }
 
 // ProbePair measures what the GPU at initiator can do with the memory of the
-// GPU at peer. It calls progress at the start of each step with what is known by
-// then. When ctx ends first, the GPUs may still be busy and what was allocated
-// stays so: end the process.
+// GPU at peer. Its use of ctx and progress is that of [ProbeDevice].
 func ProbePair(ctx context.Context, drv cuda.Driver, initiator, peer string, set Settings, progress func(Pair)) Pair {
 	p := Pair{Initiator: initiator, Peer: peer, Measurements: []Measurement{}, Checks: []Check{}}
 	began := time.Now()
 	r := newRun(ctx, set)
 	r.measurements, r.checks = &p.Measurements, &p.Checks
+	r.beat = func() { progress(p) }
 	r.begin = func(step string) {
 		p.Step = step
 		progress(p)

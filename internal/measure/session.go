@@ -14,6 +14,7 @@ import (
 type session struct {
 	context  context.Context
 	settings Settings
+	beat     func() // called whenever a GPU has finished something
 	undo     []func() error
 }
 
@@ -97,8 +98,12 @@ const (
 func (p *party) wait() error {
 	for pause := shortPause; ; pause = min(2*pause, longPause) {
 		done, err := p.stream.Done()
-		if err != nil || done {
+		if err != nil {
 			return err
+		}
+		if done {
+			p.s.beat()
+			return nil
 		}
 		select {
 		case <-p.s.context.Done():
@@ -127,7 +132,7 @@ func (p *party) poison(b cuda.Ptr) error {
 // put writes the pattern into the windows of the party's buffer at b, by its
 // owner.
 func (p *party) put(b cuda.Ptr, data pattern, ws []Window) error {
-	for _, w := range ws {
+	for w := range chunks(ws) {
 		data.fill(p.host.Bytes[:w.Size], w.Offset)
 		if err := p.stream.Copy(b+cuda.Ptr(w.Offset), p.host.Ptr, w.Size); err != nil {
 			return err
@@ -142,7 +147,7 @@ func (p *party) put(b cuda.Ptr, data pattern, ws []Window) error {
 // inspect reads the windows of the party's buffer at b back to the host, by its
 // owner, and adds to c how they compare.
 func (p *party) inspect(b cuda.Ptr, m comparison, ws []Window, c *Check) error {
-	for _, w := range ws {
+	for w := range chunks(ws) {
 		got := p.host.Bytes[:w.Size]
 		clear(got)
 		if err := p.stream.Copy(p.host.Ptr, b+cuda.Ptr(w.Offset), w.Size); err != nil {

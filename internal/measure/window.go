@@ -1,12 +1,13 @@
 package measure
 
 import (
+	"iter"
 	"math/rand/v2"
 	"slices"
 )
 
 const (
-	// windowSize bounds a window, and with it the pinned memory of a check.
+	// windowSize is the size of a window, unless all of the buffer is one.
 	windowSize = 1 << 20
 	// windowAlign is the smallest page that a GPU maps; windows start on one.
 	windowAlign = 4096
@@ -16,15 +17,12 @@ const (
 )
 
 // windows returns the parts of a buffer of size bytes that a check looks at, in
-// order and without overlap: all of it if full is set, otherwise the first, the
-// middle, the last and a few chosen by seed. Size is a multiple of windowAlign.
+// order and without overlap: all of it if full is set or it is small, otherwise
+// the first, the middle, the last and a few chosen by seed. Size is a multiple of
+// windowAlign.
 func windows(size int64, full bool, seed uint64) []Window {
 	if full || size <= windowSize*(randomWindows+3) {
-		var all []Window
-		for at := int64(0); at < size; at += windowSize {
-			all = append(all, Window{at, min(windowSize, size-at)})
-		}
-		return all
+		return []Window{{0, size}}
 	}
 	last := size - windowSize
 	starts := []int64{0, last / 2 &^ (windowAlign - 1), last}
@@ -43,4 +41,18 @@ func windows(size int64, full bool, seed uint64) []Window {
 		}
 	}
 	return ws
+}
+
+// chunks cuts windows into pieces of at most windowSize, which bounds the pinned
+// memory of a check.
+func chunks(ws []Window) iter.Seq[Window] {
+	return func(yield func(Window) bool) {
+		for _, w := range ws {
+			for at := int64(0); at < w.Size; at += windowSize {
+				if !yield(Window{w.Offset + at, min(windowSize, w.Size-at)}) {
+					return
+				}
+			}
+		}
+	}
 }
