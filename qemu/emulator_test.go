@@ -101,7 +101,7 @@ func TestArgv(t *testing.T) {
 	require.NoError(t, err)
 	argv, err := Options{Image: Image{Kernel: "/k", Initrd: "/i", Cmdline: []string{"quiet"}}, Machine: m}.Argv(t.Context())
 	require.NoError(t, err)
-	assert.Contains(t, argv, "quiet console=ttyS0 loglevel=7 panic=-1 p2p.plan=full p2p.after=poweroff p2p.node=iommu intel_iommu=on p2p.gpu=1b36:0005")
+	assert.Contains(t, argv, "quiet console=ttyS0 loglevel=7 panic=-1 no_timer_check p2p.plan=full p2p.after=poweroff p2p.node=iommu intel_iommu=on p2p.gpu=1b36:0005")
 }
 
 func TestParseAccel(t *testing.T) {

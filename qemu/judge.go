@@ -216,27 +216,31 @@ func (j *judge) finding(want ExpectedFinding) func() (Status, string) {
 	}
 }
 
-// The image's own words for the states of the driver without a GPU.
+// The image's own words.
 const (
 	diagImage = "IMAGE-INTACT"
-	diagNoGPU = "DRIVER-NO-GPU"
 	diagUVM   = "UVM-NOT-INSERTED"
+	// findingLoad is about the insertion of nvidia.ko; it is skipped when the
+	// module ran and found no GPU.
+	findingLoad = "P2P-DRIVER-LOAD"
 )
 
 // noGPU is what nvidia.ko prints before its init ends in ENODEV
 // (kernel-open/nvidia/nv.c, nv_module_init).
 const noGPU = "NVRM: No NVIDIA GPU found"
 
-// nvidia wants both the kernel's word that nvidia.ko ran and found no GPU, and
-// the init's recognition of it.
+// nvidia wants the init's word that nvidia.ko ran and answered ENODEV for want
+// of a GPU, with the kernel's words as evidence, and the same words on the
+// console, which the init does not write.
 func (j *judge) nvidia() (Status, string) {
-	if status, detail := j.diagnosis(stepDriver, diagNoGPU, report.DiagnosisUnknown); status != Pass {
+	want := ExpectedFinding{ID: findingLoad, Status: []checks.Status{checks.Skip}, Evidence: []string{"errno 19", noGPU}}
+	if status, detail := j.finding(want)(); status != Pass {
 		return status, detail
 	}
 	if !slices.ContainsFunc(j.run.Console, func(l Line) bool { return strings.Contains(l.Text, noGPU) }) {
 		return failed("the report says that nvidia.ko found no GPU, but the kernel never printed %q", noGPU)
 	}
-	return passed("nvidia.ko ran on this kernel and answered %q", noGPU)
+	return passed("nvidia.ko ran on this kernel and answered ENODEV, %q", noGPU)
 }
 
 // gpu is skipped as long as emulated machines have none.

@@ -48,7 +48,13 @@ func goodReport() []byte {
 		finding(s, checks.IOMMU, checks.Pass, "identity")
 	})
 	step(stepDriver, report.StatusComplete, func(s *report.Step) {
-		s.Diagnosis(report.Diagnosis{Verdict: diagNoGPU, Type: report.DiagnosisUnknown, Message: "nvidia.ko: no GPU (ENODEV)"})
+		s.Finding(checks.Finding{
+			ID: findingLoad, Status: checks.Skip, Title: "nvidia.ko ran on this kernel and found no GPU",
+			Evidence: []checks.Evidence{
+				{What: "insertion of nvidia.ko", Where: "finit_module(2)", Raw: "errno 19, no such device"},
+				{What: "kernel log", Where: "/dev/kmsg", Raw: "NVRM: No NVIDIA GPU found."},
+			},
+		})
 		s.Diagnosis(report.Diagnosis{Verdict: diagUVM, Type: report.DiagnosisUnknown, Message: "nvidia-uvm.ko needs a bound nvidia.ko"})
 	})
 	step(stepBandwidth, report.StatusSkip, func(s *report.Step) { s.Log(report.Info, "no GPU to measure") })
@@ -162,7 +168,7 @@ func TestJudgeFaults(t *testing.T) {
 		{"hang in the driver stage", func(r *Run) {
 			cutReport(r, 11)
 			r.Exit = Exit{Deadline, "killed after 3m0s"}
-		}, []string{"nvidia-insert", "gpu", "nvidia-uvm", "bandwidth", "verdict", "report", "power-off"}, "stage driver has no diagnosis"},
+		}, []string{"nvidia-insert", "gpu", "nvidia-uvm", "bandwidth", "verdict", "report", "power-off"}, "not reported"},
 		{"panic", func(r *Run) {
 			r.Console = append(r.Console, Line{At: time.Second, Text: "[    3.1] Kernel panic - not syncing: Attempted to kill init!"})
 			cutReport(r, 2)
@@ -198,14 +204,16 @@ func TestJudgeFaults(t *testing.T) {
 		{"finding missing", func(r *Run) { replace(&r.Report, "P2P-ACS-REDIRECT", "P2P-OTHER")() }, []string{"finding P2P-ACS-REDIRECT"}, "not reported; expected fail with 001d"},
 		{"finding turned round", func(r *Run) { replace(&r.Report, `"status":"fail"`, `"status":"pass"`)() }, []string{"finding P2P-ACS-REDIRECT"}, "reported as pass"},
 		{"evidence of another state", func(r *Run) { replace(&r.Report, "DMA-FQ", "identity")() }, []string{"finding P2P-IOMMU"}, "without DMA-FQ"},
-		{"driver not recognised", func(r *Run) { replace(&r.Report, diagNoGPU, "DRIVER-FAILED")() }, []string{"nvidia-insert", "gpu"}, "no diagnosis " + diagNoGPU},
+		{"driver not recognised", func(r *Run) { replace(&r.Report, findingLoad, "P2P-OTHER")() }, []string{"nvidia-insert", "gpu"}, "not reported"},
 		{"driver never ran", func(r *Run) {
 			replace(&r.Console, "NVRM: No NVIDIA GPU found", "nvidia: Unknown symbol drm_gem_object_free (err -2)")()
 		},
 			[]string{"nvidia-insert", "gpu"}, "the kernel never printed"},
 		{"driver claims a pass", func(r *Run) {
-			replace(&r.Report, `"verdict":"DRIVER-NO-GPU","type":"UNKNOWN"`, `"verdict":"DRIVER-NO-GPU","type":"PASS"`)()
-		}, []string{"nvidia-insert", "gpu"}, "is PASS"},
+			replace(&r.Report, `"id":"P2P-DRIVER-LOAD","status":"skip"`, `"id":"P2P-DRIVER-LOAD","status":"pass"`)()
+		}, []string{"nvidia-insert", "gpu"}, "reported as pass"},
+		{"another error of insertion", func(r *Run) { replace(&r.Report, "errno 19, no such device", "errno 2, no such file")() },
+			[]string{"nvidia-insert", "gpu"}, "without errno 19"},
 		{"bandwidth without a GPU", func(r *Run) {
 			replace(&r.Report, `"testStepId":"bandwidth","testStepEnd":{"status":"SKIP"}`, `"testStepId":"bandwidth","testStepEnd":{"status":"COMPLETE"}`)()
 		}, []string{"bandwidth"}, "has to be skipped"},
