@@ -28,9 +28,14 @@ func above4G(f *facts.Facts) []Finding {
 			"If the setup has neither, boot with pci=realloc to let the kernel lay the windows out anew.",
 	}
 	none := Finding{
+		ID: Above4G, Status: Fail,
+		Meaning: "Peers reach a GPU's memory through a 64-bit prefetchable BAR, and this function has none.",
+		Fix:     "Use another GPU; in a virtual machine, pass the whole function through.",
+	}
+	unread := Finding{
 		ID: Above4G, Status: Unknown,
-		Meaning: "The framebuffer BAR is the 64-bit prefetchable one; none is visible, so where it lies is not known.",
-		Fix:     "Run as root, so that sysfs shows all of configuration space.",
+		Meaning: "Neither sysfs nor configuration space shows the BARs, so where the framebuffer BAR lies is not known.",
+		Fix:     "Run as root with sysfs mounted at /sys.",
 	}
 	closed := Finding{
 		ID: Above4G, Status: Fail,
@@ -44,6 +49,9 @@ func above4G(f *facts.Facts) []Finding {
 		switch {
 		case !ok:
 			to = &none
+			if d.Config == nil {
+				to = &unread
+			}
 			to.Evidence = append(to.Evidence, Evidence{What: "BARs of " + d.Address, Where: sysPCI + d.Address + "/resource", Raw: bars(d)})
 		case !fb.assigned:
 			to = &missing
@@ -66,8 +74,9 @@ func above4G(f *facts.Facts) []Finding {
 	low.Title = fmt.Sprintf("framebuffer BAR below 4 GiB on %s", count(len(low.Devices), "GPU"))
 	missing.Title = fmt.Sprintf("framebuffer BAR without an address on %s", count(len(missing.Devices), "GPU"))
 	closed.Title = fmt.Sprintf("framebuffer BAR outside the window of a bridge above %s", count(len(closed.Devices), "GPU"))
-	none.Title = fmt.Sprintf("no 64-bit prefetchable BAR visible on %s", count(len(none.Devices), "GPU"))
-	return about(missing, closed, low, none, good)
+	none.Title = fmt.Sprintf("no framebuffer BAR on %s", count(len(none.Devices), "GPU"))
+	unread.Title = fmt.Sprintf("BARs of %s could not be read", count(len(unread.Devices), "GPU"))
+	return about(missing, closed, low, none, unread, good)
 }
 
 // about keeps the findings that concern a device.

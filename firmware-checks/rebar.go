@@ -48,6 +48,12 @@ func rebarOf(f *facts.Facts, d *facts.Device) Finding {
 		return found
 	}
 	fb, ok := framebufferOf(d)
+	if !ok && d.Config != nil {
+		found.Status = Skip
+		found.Title = "no framebuffer BAR to enlarge"
+		found.Meaning = "P2P-ABOVE-4G says what is missing."
+		return found
+	}
 	if !ok || d.Config == nil || fb.rebar == nil && !d.Config.ExtendedRead {
 		found.Status = Unknown
 		found.Title = "the Resizable BAR capability could not be read"
