@@ -138,3 +138,26 @@ func TestBootErrors(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Interrupted, run.Exit.Kind)
 }
+
+// TestBootInRoot runs an emulator from unpacked packages (see Packages).
+func TestBootInRoot(t *testing.T) {
+	dir := os.Getenv("MKP2PIMG_EMULATOR_ROOT")
+	if dir == "" {
+		t.Skip("MKP2PIMG_EMULATOR_ROOT names no root with an emulator")
+	}
+	require.NoError(t, sandbox.Prepare(dir))
+	e, err := Find(t.Context(), sandbox.Root{Dir: dir})
+	require.NoError(t, err)
+	m, err := Parse("m.yaml", []byte(minimal+"report: serial\n"))
+	require.NoError(t, err)
+	img := Image{Kernel: multiboot(t, "hello\n", "{}\n", endOff)}
+	run, err := e.boot(t.Context(), m, img, bootOptions{accel: TCG, deadline: time.Minute})
+	require.NoError(t, err)
+	assert.Equal(t, Exit{Kind: PowerOff}, run.Exit, run.Stderr)
+	assert.Equal(t, "{}\n", string(join(run.Report)))
+
+	ovmf, err := Lookup("two-socket")
+	require.NoError(t, err)
+	_, _, err = e.stage(ovmf, img, TCG, t.TempDir())
+	require.NoError(t, err, "OVMF is in the root")
+}

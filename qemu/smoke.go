@@ -40,8 +40,9 @@ func (o Options) cmdline() []string {
 		"p2p.plan=full", "p2p.after=poweroff", "p2p.node="+o.Machine.Name)
 }
 
-// Argv returns the emulator's command line without running it. Sockets and
-// OVMF's variables are named as they would be, in a directory DIR.
+// Argv returns the emulator's command line without running it; [Auto] counts as
+// TCG. The files of a run (sockets, OVMF's variables) are named as if they were
+// in a directory DIR.
 func (o Options) Argv(ctx context.Context) ([]string, error) {
 	e, err := o.emulator(ctx)
 	if err != nil {
