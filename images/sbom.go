@@ -115,10 +115,10 @@ func inputPackage(id string, in Input) *spdx.Package {
 // or only helped to make it.
 func inputRelation(id string, in Input) *spdx.Relationship {
 	switch {
-	case in.Shipped:
-		return relate(imageID, "CONTAINS", id)
 	case in.Role == "driver-source":
 		return relate(imageID, "GENERATED_FROM", id)
+	case in.Shipped:
+		return relate(imageID, "CONTAINS", id)
 	}
 	return relate(id, "BUILD_TOOL_OF", imageID)
 }

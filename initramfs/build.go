@@ -40,6 +40,7 @@ type Spec struct {
 
 	Source string // root directory of this Go module, where go.mod is
 	Work   string // existing scratch directory; files in it must stay until the tree is packed
+	Cache  string // directory that keeps the compiled command set for later builds; "" to do without
 
 	Kernel    Package     // has lib/modules/<Release> or usr/lib/modules/<Release>
 	Firmware  Package     // has lib/firmware/nvidia/<Driver>/gsp_*.bin
@@ -74,7 +75,7 @@ func Build(ctx context.Context, s *Spec) (*Result, error) {
 	)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		res.Userland, err = userland.Build(gctx, s.Source, s.Work)
+		res.Userland, err = userland.Build(gctx, userland.Dirs{Source: s.Source, Work: s.Work, Cache: s.Cache})
 		return err
 	})
 	g.Go(func() (err error) {

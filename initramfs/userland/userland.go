@@ -47,7 +47,7 @@ var tools string
 
 // Programs are the compiled programs and what went into them.
 type Programs struct {
-	Busybox  string   // host path of the static binary with all Commands
+	Busybox  string   // host path, in Work or Cache, of the static binary with all Commands
 	Commands []string // names by which it can be called
 	P2PInit  string   // host path, static
 	P2PBW    string   // host path, dynamically linked: it loads libcuda
@@ -89,31 +89,36 @@ func Imports() []string {
 	return list
 }
 
-// Build compiles the programs into files of the existing directory work. source
-// is the root directory of this Go module.
-func Build(ctx context.Context, source, work string) (*Programs, error) {
-	return build(ctx, source, work, Imports(), p2pinit, p2pbw)
+// Dirs are the host directories of a build.
+type Dirs struct {
+	Source string // root of this Go module
+	Work   string // exists, gets the programs
+	Cache  string // keeps the busybox, the slow part, for later builds; "" to do without
 }
 
-func build(ctx context.Context, source, work string, cmds []string, initPkg, bwPkg string) (*Programs, error) {
-	g, err := newGoTool(ctx, source)
+// Build compiles the programs.
+func Build(ctx context.Context, d Dirs) (*Programs, error) {
+	return build(ctx, d, Imports(), p2pinit, p2pbw)
+}
+
+func build(ctx context.Context, d Dirs, cmds []string, initPkg, bwPkg string) (*Programs, error) {
+	g, err := newGoTool(ctx, d.Source)
 	if err != nil {
 		return nil, err
 	}
 	p := &Programs{
-		Busybox: filepath.Join(work, "bb"),
-		P2PInit: filepath.Join(work, "p2pinit"),
-		P2PBW:   filepath.Join(work, "p2pbw"),
+		P2PInit: filepath.Join(d.Work, "p2pinit"),
+		P2PBW:   filepath.Join(d.Work, "p2pbw"),
 		Go:      g.version,
 	}
 	for _, c := range cmds {
 		p.Commands = append(p.Commands, path.Base(c))
 	}
-	if err := g.busybox(ctx, work, p.Busybox, cmds); err != nil {
+	if p.Busybox, err = g.cachedBusybox(ctx, d, cmds); err != nil {
 		return nil, fmt.Errorf("build the command set: %w", err)
 	}
 	for out, pkg := range map[string]string{p.P2PInit: initPkg, p.P2PBW: bwPkg} {
-		if err := g.build(ctx, source, nil, out, pkg); err != nil {
+		if err := g.build(ctx, d.Source, nil, out, pkg); err != nil {
 			return nil, fmt.Errorf("build %s: %w", pkg, err)
 		}
 	}
@@ -165,6 +170,27 @@ func newGoTool(ctx context.Context, source string) (*goTool, error) {
 		}
 	}
 	return g, nil
+}
+
+// cachedBusybox returns the busybox of the cache, or makes it.
+func (g *goTool) cachedBusybox(ctx context.Context, d Dirs, cmds []string) (string, error) {
+	key, err := g.key(cmds)
+	if err != nil {
+		return "", err
+	}
+	if d.Cache != "" {
+		if file := cached(d.Cache, key); file != "" {
+			return file, nil
+		}
+	}
+	file := filepath.Join(d.Work, "bb")
+	if err := g.busybox(ctx, d.Work, file, cmds); err != nil {
+		return "", err
+	}
+	if d.Cache != "" {
+		err = store(d.Cache, key, file)
+	}
+	return file, err
 }
 
 // busybox lets gobusybox rewrite the commands into packages of one program, in

@@ -1,9 +1,7 @@
 package userland
 
 import (
-	"crypto/sha256"
 	"debug/elf"
-	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,7 +39,8 @@ func TestBuild(t *testing.T) {
 			t.Setenv("GOCACHE", t.TempDir())
 		}
 		work := t.TempDir()
-		p, err := build(t.Context(), source, work, cmds, standin, standin)
+		d := Dirs{Source: source, Work: work, Cache: t.TempDir()}
+		p, err := build(t.Context(), d, cmds, standin, standin)
 		require.NoError(t, err)
 
 		assert.Equal(t, []string{"cat", "true"}, p.Commands)
@@ -56,12 +55,17 @@ func TestBuild(t *testing.T) {
 		left, err := filepath.Glob(filepath.Join(work, "bb-src*"))
 		require.NoError(t, err)
 		assert.Empty(t, left, "generated source left behind")
+
+		again, err := build(t.Context(), d, cmds, standin, standin)
+		require.NoError(t, err)
+		assert.Equal(t, d.Cache, filepath.Dir(again.Busybox), "not taken from the cache")
+		assert.Equal(t, sums[i]["bb"], digest(t, again.Busybox))
 	}
 	assert.Equal(t, sums[0], sums[1])
 }
 
 func TestBuildErrors(t *testing.T) {
-	_, err := Build(t.Context(), t.TempDir(), t.TempDir())
+	_, err := Build(t.Context(), Dirs{Source: t.TempDir(), Work: t.TempDir()})
 	assert.ErrorContains(t, err, "go.mod")
 
 	source := copySource(t, t.TempDir())
@@ -70,6 +74,37 @@ func TestBuildErrors(t *testing.T) {
 	require.NoError(t, err)
 	err = g.build(t.Context(), source, nil, filepath.Join(t.TempDir(), "x"), standin)
 	assert.ErrorContains(t, err, "undefined: undefined", "what the compiler said")
+}
+
+func TestCache(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	file := filepath.Join(t.TempDir(), "bb")
+	require.NoError(t, os.WriteFile(file, []byte("busybox"), 0o600))
+	assert.Empty(t, cached(dir, "k1"))
+	require.NoError(t, store(dir, "k1", file))
+	got := cached(dir, "k1")
+	assert.Equal(t, digest(t, file), digest(t, got))
+	assert.Empty(t, cached(dir, "k2"), "another key")
+	require.NoError(t, os.WriteFile(got, []byte("BUSYBOX"), 0o600))
+	assert.Empty(t, cached(dir, "k1"), "damaged")
+}
+
+func TestKey(t *testing.T) {
+	source := copySource(t, t.TempDir())
+	g := &goTool{source: source, version: "go1.26.8"}
+	key := func() string {
+		k, err := g.key([]string{"cat"})
+		require.NoError(t, err)
+		return k
+	}
+	first := key()
+	require.NoError(t, os.WriteFile(filepath.Join(source, "initramfs/userland/testdata/standin/main.go"), nil, 0o600))
+	assert.Equal(t, first, key(), "a change of this module's own code")
+	g.version = "go1.27.0"
+	other := key()
+	assert.NotEqual(t, first, other)
+	require.NoError(t, os.WriteFile(filepath.Join(source, "go.sum"), nil, 0o600))
+	assert.NotEqual(t, other, key())
 }
 
 // copySource copies the files of the module that the test compiles to dir.
@@ -88,10 +123,9 @@ func copySource(t *testing.T, dir string) string {
 
 func digest(t *testing.T, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(name)
+	sum, err := fileDigest(name)
 	require.NoError(t, err)
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	return sum
 }
 
 func assertStatic(t *testing.T, name string) {

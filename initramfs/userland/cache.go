@@ -1,0 +1,72 @@
+package userland
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// key names all that the bytes of the busybox depend on. None of its packages
+// is of this module, so a change of this project's programs keeps it.
+func (g *goTool) key(cmds []string) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, g.version, liner, strings.Join(cmds, " "))
+	for _, name := range []string{"go.mod", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(g.source, name))
+		if err != nil {
+			return "", err
+		}
+		h.Write(data)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// cached returns the busybox with the given key in dir, "" if there is none or
+// it is damaged. Its name ends in the digest of its content.
+func cached(dir, key string) string {
+	list, err := filepath.Glob(filepath.Join(dir, "bb-"+key+"-*"))
+	if err != nil {
+		return ""
+	}
+	for _, file := range list {
+		if sum, err := fileDigest(file); err == nil && strings.HasSuffix(file, sum) {
+			return file
+		}
+	}
+	return ""
+}
+
+// store copies the busybox in file into dir.
+func store(dir, key, file string) error {
+	sum, err := fileDigest(file)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(dir, "bb-"+key+"-"+sum), data, 0o755)
+}
+
+func fileDigest(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
