@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestPatternLeadsBackToItsPlace(t *testing.T) {
@@ -27,7 +28,7 @@ func TestPatternsOfPassesDiffer(t *testing.T) {
 	} {
 		for i := range uint64(1000) {
 			w := c.p.word(i)
-			assert.NotContains(t, seen, w, "%s word %d", c.name, i)
+			require.Empty(t, seen[w], "%s word %d", c.name, i)
 			seen[w] = c.name
 		}
 	}
