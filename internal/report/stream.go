@@ -2,10 +2,12 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -216,9 +218,15 @@ func (s *Stream) Close(limit time.Duration) []error {
 	return errs
 }
 
+// syncer syncs what can be synced: a terminal or port answers EINVAL (fsync(2)),
+// and what went there is gone anyway.
 func syncer(dst io.Writer) error {
-	if f, ok := dst.(interface{ Sync() error }); ok {
-		return f.Sync()
+	f, ok := dst.(interface{ Sync() error })
+	if !ok {
+		return nil
+	}
+	if err := f.Sync(); !errors.Is(err, syscall.EINVAL) {
+		return err
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -223,6 +224,15 @@ func TestFailingSinkIsDropped(t *testing.T) {
 			assert.ErrorContains(t, errs[0], "disk: "+name+": no space left on device")
 		})
 	}
+}
+
+func TestSinkThatCannotBeSyncedIsKept(t *testing.T) {
+	port, err := os.OpenFile("/dev/null", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	require.ErrorIs(t, port.Sync(), syscall.EINVAL, "a character device")
+	w := New()
+	w.Attach("port", port)
+	require.Empty(t, w.Close(time.Minute))
 }
 
 type failing struct{ write, sync error }
