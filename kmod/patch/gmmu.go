@@ -1,6 +1,9 @@
 package patch
 
-import "regexp"
+import (
+	"regexp"
+	"slices"
+)
 
 const gpuOps = "src/nvidia/src/kernel/rmapi/nv_gpu_ops.c"
 
@@ -40,10 +43,10 @@ func gmmuEdits() []Edit {
 			"                return status;", []Test{native, physAddrs}},
 	} {
 		edits = append(edits,
-			aperture("P2P-E3-APERTURE"+f.suffix, f.name, "GMMU_APERTURE_SYS_NONCOH", append(f.needs[:len(f.needs):len(f.needs)], hopperLast)),
+			aperture("P2P-E3-APERTURE"+f.suffix, f.name, "GMMU_APERTURE_SYS_NONCOH", append(slices.Clip(f.needs), hopperLast)),
 			aperture("P2P-E3-APERTURE-GB"+f.suffix, f.name,
 				"IsGB100orBetter(pMemDesc->pGpu) ? GMMU_APERTURE_SYS_COH : GMMU_APERTURE_SYS_NONCOH",
-				append(f.needs[:len(f.needs):len(f.needs)], blackwell)),
+				append(slices.Clip(f.needs), blackwell)),
 			addresses("P2P-E3-ADDRESS"+f.suffix, f.name, f.count, f.fail, f.needs),
 		)
 	}

@@ -44,7 +44,7 @@ func overrideEdits() []Edit {
 	}
 	return []Edit{
 		def("P2P-E5-OVERRIDE", "allow reads and writes over PCIe whatever the chipset", "p2pOverride",
-			"BIF_P2P_NOT_OVERRIDEN", forceP2P),
+			"BIF_P2P_NOT_OVERRIDEN", forceP2P), //nolint:misspell // spelt so in the source
 		def("P2P-E5-TYPE", "prefer BAR1 over the mailbox", "forceP2PType",
 			"NV_REG_STR_RM_FORCE_P2P_TYPE_DEFAULT", "NV_REG_STR_RM_FORCE_P2P_TYPE_BAR1P2P", pcieKeyAbsent),
 		def("P2P-E5-PCIE-TYPE", "prefer BAR1 over the mailbox", "pcieP2PType",
