@@ -97,20 +97,24 @@ func (s *screen) verdict(run *Run) {
 		v = *run.Verdict
 	}
 	words := strings.ToUpper(strings.ReplaceAll(string(v.Verdict), "-", " "))
-	s.para(string(v.Verdict), words+": ", summary(run.Findings, v))
+	s.para(string(v.Verdict), words+": ", summary(run, v))
 	if run.Start != nil && run.Start.DUT.ID != "" {
 		s.para("", "node ", machine(run.Start))
 	}
 }
 
 // summary is the reason of a verdict in one line: the findings are told in full
-// below it, so the first one that decided stands for the others.
-func summary(findings []checks.Finding, v Verdict) string {
+// below it, so the first one that decided stands for the others. A stage that
+// broke is the reason itself.
+func summary(run *Run, v Verdict) string {
+	if v.Verdict == checks.VerdictUnknown && slices.ContainsFunc(run.Steps, func(s *StepResult) bool { return s.Status == StatusError }) {
+		return v.Reason
+	}
 	status, ok := map[checks.Verdict]checks.Status{
 		checks.VerdictBlocked: checks.Fail, checks.VerdictDegraded: checks.Warn, checks.VerdictUnknown: checks.Unknown,
 	}[v.Verdict]
 	var titles []string
-	for _, f := range findings {
+	for _, f := range run.Findings {
 		if ok && f.Status == status {
 			titles = append(titles, f.Title)
 		}

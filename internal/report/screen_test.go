@@ -108,7 +108,10 @@ func TestScreen(t *testing.T) {
 		"ready":          {passed, Verdict{checks.VerdictReady, "every check passed"}, measured, ScreenOptions{}},
 		"broken": {append([]checks.Finding{{ID: checks.IOMMU, Status: checks.Unknown, Title: "IOMMU groups could not be read"},
 			{ID: checks.ReBAR, Status: checks.Unknown, Title: "no capability"}}, passed...),
-			Verdict{checks.VerdictUnknown, "…"}, broke, ScreenOptions{}},
+			Verdict{checks.VerdictUnknown, "stage driver: did not end within 1m0s; it was inserting nvidia.ko"}, broke, ScreenOptions{}},
+		"unknown": {[]checks.Finding{{ID: checks.IOMMU, Status: checks.Unknown, Title: "IOMMU groups could not be read"},
+			{ID: checks.ReBAR, Status: checks.Unknown, Title: "no capability"}},
+			Verdict{checks.VerdictUnknown, "P2P-IOMMU: …"}, nil, ScreenOptions{}},
 		"no-gpu": {[]checks.Finding{{ID: checks.GPUPresent, Status: checks.Skip, Title: "no NVIDIA GPU among 12 PCI functions"}},
 			Verdict{checks.VerdictNoGPU, "no NVIDIA GPU among 12 PCI functions"}, nil, ScreenOptions{}},
 	}

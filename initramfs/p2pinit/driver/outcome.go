@@ -117,7 +117,7 @@ func Classify(module string, err error, log []string) Outcome {
 	}
 	return Outcome{
 		Kind:    Failed,
-		Title:   fmt.Sprintf("%s was not loaded: %v", module, err),
+		Title:   module + " was not loaded",
 		Meaning: "Without the driver nothing can be measured.",
 		Fix:     "The kernel's lines in the report say more.",
 	}

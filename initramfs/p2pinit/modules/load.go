@@ -100,21 +100,24 @@ func (l *Loader) LoadAll(names []string) []Result {
 	return results
 }
 
-// LoadHardware loads the modules of all devices below root/sys, and again for the
-// devices that these make appear (a disk behind its controller), until nothing
-// new appears. It returns what it tried to load.
-func (l *Loader) LoadHardware(root fs.FS) ([]Result, error) {
+// LoadHardware loads the modules of all devices below root/sys and those named
+// always, as far as the kernel has them; and again for the devices that these make
+// appear (a disk behind its controller), until nothing new appears. It returns
+// what it tried to load.
+func (l *Loader) LoadHardware(root fs.FS, always ...string) ([]Result, error) {
 	var all []Result
 	tried := map[string]bool{}
-	for _, name := range NVIDIA {
-		tried[name] = true
+	for _, name := range slices.Concat(NVIDIA, always) {
+		tried[normal(name)] = true
 	}
+	names := l.Present(always)
 	for {
+		all = append(all, l.LoadAll(names)...)
+		names = nil
 		devices, err := Modaliases(root)
 		if err != nil {
 			return all, err
 		}
-		var names []string
 		for _, d := range devices {
 			for _, name := range l.index.Match(d) {
 				if !tried[name] {
@@ -127,7 +130,6 @@ func (l *Loader) LoadHardware(root fs.FS) ([]Result, error) {
 			slices.SortFunc(all, func(a, b Result) int { return cmp.Compare(a.Name, b.Name) })
 			return all, nil
 		}
-		all = append(all, l.LoadAll(names)...)
 	}
 }
 

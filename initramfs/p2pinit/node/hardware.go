@@ -45,9 +45,8 @@ func (n *Node) hardware(_ context.Context, t *stage.Task) error {
 	n.loader = l
 	n.mu.Unlock()
 
-	results := l.LoadAll(l.Present(always))
-	more, err := l.LoadHardware(n.fs())
-	text, failed := modules.Summary(append(results, more...))
+	results, err := l.LoadHardware(n.fs(), always...)
+	text, failed := modules.Summary(results)
 	t.Log(report.Info, "%s", text)
 	for _, f := range failed {
 		t.Log(report.Warning, "module %s: %v", f.Name, f.Err)
@@ -56,7 +55,7 @@ func (n *Node) hardware(_ context.Context, t *stage.Task) error {
 		return fmt.Errorf("devices: %w", err)
 	}
 	n.arm(t, l)
-	t.Summary("%d modules for the hardware, %d of them failed", len(results)+len(more), len(failed))
+	t.Summary("%d modules for the hardware, %d of them failed", len(results), len(failed))
 	return nil
 }
 

@@ -28,7 +28,11 @@ func (n *Node) gather(_ context.Context, t *stage.Task) error {
 	n.mu.Lock()
 	n.facts = f
 	n.mu.Unlock()
-	t.Summary("%d PCI functions, %d GPUs", len(f.Devices), len(f.GPUs()))
+	what := "GPUs"
+	if n.params.GPU != "" {
+		what = "GPUs and stand-ins"
+	}
+	t.Summary("%d PCI functions, %d %s", len(f.Devices), len(f.GPUs()), what)
 	return nil
 }
 
