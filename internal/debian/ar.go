@@ -31,24 +31,24 @@ func newArReader(r io.Reader) (*arReader, error) {
 }
 
 // next goes to the next member. At the end it returns io.EOF.
-func (a *arReader) next() (name string, size int64, err error) {
+func (a *arReader) next() (name string, err error) {
 	if _, err := io.CopyN(io.Discard, a.r, a.left+a.pad); err != nil {
-		return "", 0, cutOff(err)
+		return "", cutOff(err)
 	}
 	var h [arHeader]byte
 	if _, err := io.ReadFull(a.r, h[:]); err != nil {
-		if err == io.EOF {
-			return "", 0, io.EOF
+		if errors.Is(err, io.EOF) {
+			return "", io.EOF
 		}
-		return "", 0, cutOff(err)
+		return "", cutOff(err)
 	}
 	name = strings.TrimSuffix(strings.TrimRight(string(h[:16]), " "), "/")
-	size, err = strconv.ParseInt(strings.TrimRight(string(h[48:58]), " "), 10, 64)
+	size, err := strconv.ParseInt(strings.TrimRight(string(h[48:58]), " "), 10, 64)
 	if err != nil || size < 0 || string(h[58:]) != "`\n" {
-		return "", 0, fmt.Errorf("ar: bad member header %q", h)
+		return "", fmt.Errorf("ar: bad member header %q", h)
 	}
 	a.left, a.pad = size, size%2
-	return name, size, nil
+	return name, nil
 }
 
 // Read reads the current member.
@@ -58,7 +58,7 @@ func (a *arReader) Read(p []byte) (int, error) {
 	}
 	n, err := a.r.Read(p[:min(int64(len(p)), a.left)])
 	a.left -= int64(n)
-	if err == io.EOF && a.left > 0 {
+	if errors.Is(err, io.EOF) && a.left > 0 {
 		err = cutOff(err)
 	}
 	return n, err
@@ -66,7 +66,7 @@ func (a *arReader) Read(p []byte) (int, error) {
 
 // cutOff says that the archive ends too early if that is what err means.
 func cutOff(err error) error {
-	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the file is cut off: %w", io.ErrUnexpectedEOF)
 	}
 	return err

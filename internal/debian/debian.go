@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"slices"
@@ -201,11 +200,4 @@ func (r *Release) index(name string, o *Origin) (fetch.File, error) {
 	}
 	return fetch.File{}, fmt.Errorf("suite %s at %s has no %s: it has the components %s for the architectures %s",
 		o.Name, o.Mirror, name, strings.Join(r.Components, ", "), strings.Join(r.Architectures, ", "))
-}
-
-// discard reads r to its end, so that checks at the end of a compressed
-// stream are made.
-func discard(r io.Reader) error {
-	_, err := io.Copy(io.Discard, r)
-	return err
 }

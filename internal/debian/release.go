@@ -151,7 +151,7 @@ func newRelease(p paragraph) (*Release, error) {
 		Files:         make(map[string]FileSum),
 	}
 	// Security suites list "updates/main", whose files are below "main".
-	for _, c := range strings.Fields(p["Components"]) {
+	for c := range strings.FieldsSeq(p["Components"]) {
 		r.Components = append(r.Components, strings.TrimPrefix(c, "updates/"))
 	}
 	var err error

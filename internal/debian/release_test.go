@@ -78,9 +78,9 @@ func TestParseInReleaseRefuses(t *testing.T) {
 	_, err := ParseInRelease(good, trusted, now)
 	require.NoError(t, err)
 
-	replace := func(old, new string) []byte { return bytes.Replace(good, []byte(old), []byte(new), 1) }
-	signed := func(old, new string) []byte {
-		return sign(t, strings.Replace(releaseText, old, new, 1), key)
+	replace := func(from, to string) []byte { return bytes.Replace(good, []byte(from), []byte(to), 1) }
+	signed := func(from, to string) []byte {
+		return sign(t, strings.Replace(releaseText, from, to, 1), key)
 	}
 	signature := good[bytes.Index(good, []byte("-----BEGIN PGP SIGNATURE")):]
 	tests := map[string]struct {

@@ -3,6 +3,7 @@ package debian
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -103,7 +104,7 @@ func ParseDSC(data []byte) (*Source, error) {
 		return nil, fmt.Errorf("dsc: %w", err)
 	}
 	if s == nil {
-		return nil, fmt.Errorf("dsc: is empty")
+		return nil, errors.New("dsc: is empty")
 	}
 	return s, nil
 }

@@ -121,14 +121,14 @@ func walkDeb(r io.Reader, fn visit) error {
 		return err
 	}
 	// deb(5): debian-binary, control.tar.*, data.tar.*, in this order.
-	name, _, err := a.next()
+	name, err := a.next()
 	if err == nil && name != "debian-binary" {
 		err = fmt.Errorf("not a .deb: its first member is %q", name)
 	}
 	for err == nil && !strings.HasPrefix(name, "data.tar") {
-		name, _, err = a.next()
+		name, err = a.next()
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = errors.New("not a whole .deb: has no data.tar")
 	}
 	if err != nil {
@@ -150,8 +150,9 @@ func walkTar(r io.Reader, fn visit) error {
 	t := tar.NewReader(z)
 	for {
 		hdr, err := t.Next()
-		if err == io.EOF {
-			return discard(z)
+		if errors.Is(err, io.EOF) {
+			_, err = io.Copy(io.Discard, z) // the checks are at the end of a stream
+			return err
 		}
 		if err != nil {
 			return cutOff(err)

@@ -94,9 +94,9 @@ func (c *Client) lockPartial(ctx context.Context, f File) (*os.File, error) {
 			return part, nil
 		}
 		_ = part.Close()
-		switch err {
-		case nil: // renamed or removed by its last owner, so look again
-		case unix.EWOULDBLOCK:
+		switch {
+		case err == nil: // renamed or removed by its last owner, so look again
+		case errors.Is(err, unix.EWOULDBLOCK):
 			if err := pause(ctx, 100*time.Millisecond); err != nil {
 				return nil, fmt.Errorf("download %s: while another process downloads it: %w", f.Name, err)
 			}

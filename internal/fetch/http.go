@@ -73,7 +73,7 @@ func (c *Client) open(ctx context.Context, addr string, offset int64) (io.ReadCl
 	if offset > 0 {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.http.Do(req) //nolint:bodyclose // watchedBody closes it
 	if err != nil {
 		cancel(err)
 		return nil, 0, err
@@ -112,7 +112,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	if n > 0 {
 		b.timer.Reset(stall)
 	}
-	if err != nil && err != io.EOF && b.ctx.Err() != nil {
+	if err != nil && !errors.Is(err, io.EOF) && b.ctx.Err() != nil {
 		err = context.Cause(b.ctx)
 	}
 	return n, err

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,7 +43,7 @@ func freeSpace(dir string) (int64, error) {
 	for {
 		err := unix.Statfs(dir, &s)
 		parent := filepath.Dir(dir)
-		if err == unix.ENOENT && parent != dir {
+		if errors.Is(err, unix.ENOENT) && parent != dir {
 			dir = parent
 			continue
 		}

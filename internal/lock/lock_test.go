@@ -59,11 +59,11 @@ func TestSchema(t *testing.T) {
 	for _, role := range Roles {
 		require.NoError(t, validate(bytes.Replace(data, []byte(Toolchain), []byte(role), 1)))
 	}
-	for old, new := range faults {
-		changed := bytes.Replace(data, []byte(old), []byte(new.text), 1)
+	for old, fault := range faults {
+		changed := bytes.Replace(data, []byte(old), []byte(fault.text), 1)
 		require.NotEqual(t, data, changed, "%s is not in the sample", old)
-		if new.schema {
-			assert.Error(t, validate(changed), "%s → %s", old, new.text)
+		if fault.schema {
+			assert.Error(t, validate(changed), "%s → %s", old, fault.text)
 		}
 	}
 }
@@ -98,9 +98,9 @@ var faults = map[string]struct {
 func TestParseNamesTheFaultyEntry(t *testing.T) {
 	data, err := os.ReadFile(sample)
 	require.NoError(t, err)
-	for old, new := range faults {
-		_, err := Parse(bytes.Replace(data, []byte(old), []byte(new.text), 1))
-		assert.ErrorContains(t, err, new.want, old)
+	for old, fault := range faults {
+		_, err := Parse(bytes.Replace(data, []byte(old), []byte(fault.text), 1))
+		assert.ErrorContains(t, err, fault.want, old)
 	}
 	_, err = Parse([]byte("hello"))
 	require.ErrorContains(t, err, "not a lock file")
