@@ -50,7 +50,8 @@ func temporary(err error) bool {
 		return status.code >= 500 || status.code == http.StatusTooManyRequests
 	}
 	var local localError
-	return !errors.As(err, &local)
+	var dns *net.DNSError
+	return !errors.As(err, &local) && !(errors.As(err, &dns) && dns.IsNotFound)
 }
 
 // open asks for the bytes of url from offset on. It returns the body and the
