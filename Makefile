@@ -1,0 +1,51 @@
+# mkp2pimg: every target works from a fresh clone with Go, git and a Debian mirror.
+OUT   ?= out
+GO    ?= go
+FLAGS ?=
+
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+STATICCHECK   := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: image
+image: bin/mkp2pimg ## build the image with the defaults into $(OUT)
+	bin/mkp2pimg build --out $(OUT) $(FLAGS)
+
+.PHONY: test
+test: ## run every test that needs no GPU, no network and no image
+	$(GO) vet ./...
+	$(GO) test ./...
+
+.PHONY: smoke
+smoke: bin/mkp2pimg ## boot the image in $(OUT) under QEMU on every described machine
+	bin/mkp2pimg smoke $(OUT) $(or $(FLAGS),--machine all)
+
+.PHONY: reproduce
+reproduce: bin/mkp2pimg ## build twice from one lock, cold, in two directories and as two users; compare
+	hack/reproduce $(OUT)
+
+.PHONY: bench
+bench: bin/mkp2pimg ## measure the sizes and boot times of README's table
+	bin/mkp2pimg smoke $(OUT) --machine pair --repeat 5 --times
+
+.PHONY: test-network
+test-network: ## tests that ask the real Debian mirror
+	MKP2PIMG_NETWORK=1 $(GO) test -run 'Network' ./internal/...
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck, golangci-lint
+	test -z "$$(gofmt -l .)"
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	$(GO) run $(GOLANGCI_LINT) run ./...
+
+.PHONY: bin/mkp2pimg
+bin/mkp2pimg:
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o $@ ./cmd/mkp2pimg
+
+.PHONY: clean
+clean:
+	rm -rf bin out
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
