@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 )
 
 // WriteTimes writes the medians of several runs as a table in Markdown: how
@@ -26,16 +27,16 @@ func WriteTimes(w io.Writer, runs []*Result) error {
 	}
 	for _, name := range names {
 		list := byMachine[name]
-		row := fmt.Sprintf("| %s (%s) | %d |", name, list[0].Accel, len(list))
+		row := []string{fmt.Sprintf("| %s (%s) | %d", name, list[0].Accel, len(list))}
 		for _, at := range []func(Times) float64{
 			func(t Times) float64 { return t.Init },
 			func(t Times) float64 { return t.FirstFinding },
 			func(t Times) float64 { return t.ReportEnd },
 			func(t Times) float64 { return t.End },
 		} {
-			row += " " + medianSince(list, at) + " |"
+			row = append(row, medianSince(list, at))
 		}
-		if _, err := fmt.Fprintln(w, row); err != nil {
+		if _, err := fmt.Fprintln(w, strings.Join(row, " | ")+" |"); err != nil {
 			return err
 		}
 	}
