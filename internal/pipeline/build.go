@@ -1,0 +1,260 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"mkp2pimg/images"
+	"mkp2pimg/initramfs"
+	"mkp2pimg/internal/lock"
+	"mkp2pimg/internal/sandbox"
+	"mkp2pimg/kmod/build"
+)
+
+// Files of an image directory besides those that package images names.
+const (
+	LockName        = "mkp2pimg.lock"
+	PatchReportName = "patch-report.json"
+	PatchDiffName   = "patch.diff"
+)
+
+// Result is a finished image.
+type Result struct {
+	Out      string          `json:"out"`
+	Driver   string          `json:"driver"`
+	Kernel   string          `json:"kernel"`
+	Edits    []string        `json:"edits"`
+	Initrd   initramfs.Sizes `json:"initrd"`
+	UpToDate bool            `json:"up_to_date"` // the image was there already, and nothing was built
+	Steps    []Step          `json:"steps"`
+	Compiled []build.Step    `json:"compiled"` // parts of the step "modules", none if the cache had them
+}
+
+// Build makes the image that o asks for. What earlier builds left in the cache
+// is used again; if nothing changed since the image in o.Out was made, it is
+// verified and left alone.
+func Build(ctx context.Context, o Options) (*Result, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	s := &steps{log: o.Log}
+	in, err := s.inputs(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	key, err := in.imageKey(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	if m := o.upToDate(key); m != nil {
+		fmt.Fprintf(o.Log, "%s is up to date\n", o.Out)
+		return result(&o, m, s, nil), nil
+	}
+	work, remove, err := o.scratch()
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	mods, err := s.modules(ctx, &o, in)
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.rootfs(ctx, &o, in, mods, work)
+	if err != nil {
+		return nil, err
+	}
+	var m *images.Manifest
+	err = s.run("image", func() (string, error) {
+		if m, err = n.Write(ctx, o.Out); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%s: initrd %.1f MB, %.1f MB unpacked", o.Out, float64(m.Initrd.Packed)/1e6, float64(m.Initrd.Raw)/1e6), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return result(&o, m, s, mods.steps), o.remember(key)
+}
+
+func result(o *Options, m *images.Manifest, s *steps, compiled []build.Step) *Result {
+	r := &Result{
+		Out: o.Out, Driver: m.Driver, Kernel: m.Kernel, Edits: []string{}, Initrd: m.Initrd,
+		UpToDate: compiled == nil && len(s.done) <= 3, Steps: s.done, Compiled: compiled,
+	}
+	for _, set := range m.ModuleSets {
+		if set.Name == p2pSet {
+			r.Edits = set.Edits
+		}
+	}
+	return r
+}
+
+// modules unpacks toolchain and source, plans the edits and compiles.
+func (s *steps) modules(ctx context.Context, o *Options, in *inputs) (*modules, error) {
+	var toolchain sandbox.Root
+	var source, sourceKey string
+	var e *edits
+	err := s.run("toolchain", func() (detail string, err error) {
+		if o.Toolchain == ToolchainHost {
+			return "the host's", nil
+		}
+		toolchain, err = in.root(ctx, o, lock.Toolchain)
+		return fmt.Sprintf("%d packages", len(in.lock.ByRole(lock.Toolchain))), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = s.run("edits", func() (string, error) {
+		if source, sourceKey, err = in.source(ctx, o); err != nil {
+			return "", err
+		}
+		headers, _, err := build.Headers(toolchain, in.lock.Kernel)
+		if err != nil {
+			return "", err
+		}
+		if e, err = plan(source, headers, o.Edits); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%d for the kernel, %d for P2P, of driver %s", len(applied(e.compat)), len(applied(e.p2p)), e.p2p.Driver), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if e.p2p.Driver != in.lock.Driver {
+		return nil, fmt.Errorf("the source is of driver %s, the lock file asks for %s", e.p2p.Driver, in.lock.Driver)
+	}
+	var m *modules
+	err = s.run("modules", func() (string, error) {
+		if m, err = in.compile(ctx, o, toolchain, source, sourceKey, e); err != nil {
+			return "", err
+		}
+		kernel, err := in.one(ctx, o, lock.Kernel)
+		if err != nil {
+			return "", err
+		}
+		if err := m.check(toolchain, kernel, in.lock.Kernel); err != nil {
+			return "", err
+		}
+		if len(m.steps) == 0 {
+			return "from the cache", nil
+		}
+		return fmt.Sprintf("%d modules", len(m.stock)+len(m.p2p)), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, step := range m.steps {
+		fmt.Fprintf(o.Log, "  %-24s %7.1f s  %5d MB  largest process; %.1f s of CPU\n",
+			step.Name, step.Wall.Seconds(), step.PeakRSS/1e6, step.CPU.Seconds())
+	}
+	return m, nil
+}
+
+// rootfs assembles the tree and describes the directory to write.
+func (s *steps) rootfs(ctx context.Context, o *Options, in *inputs, mods *modules, work string) (*images.Netboot, error) {
+	var n *images.Netboot
+	return n, s.run("rootfs", func() (string, error) {
+		res, spec, err := in.rootfs(ctx, o, mods, work)
+		if err != nil {
+			return "", err
+		}
+		if n, err = in.netboot(o, mods, res, spec); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%d files, %d kernel modules, %s", len(n.Manifest.Files), len(res.Modules.Chosen), res.Userland.Go), nil
+	})
+}
+
+// netboot gathers what the image's directory is written from.
+func (in *inputs) netboot(o *Options, mods *modules, res *initramfs.Result, spec *initramfs.Spec) (*images.Netboot, error) {
+	report, diff, err := mods.edits.report()
+	if err != nil {
+		return nil, err
+	}
+	locked, err := in.lock.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	epoch := in.epoch()
+	n := &images.Netboot{
+		Manifest: images.Manifest{
+			Product:         images.Product{Version: o.Version},
+			Driver:          in.lock.Driver,
+			Kernel:          in.lock.Kernel,
+			CommandLine:     images.DefaultCommandLine,
+			SourceDateEpoch: epoch.Unix(),
+			Go:              res.Userland.Go,
+			Options:         spec.Options,
+			ModuleSets:      mods.manifest,
+			KernelModules:   res.Modules,
+			GoModules:       images.GoModulesOf(res.Userland),
+			Files:           images.FilesOf(res.Tree),
+		},
+		Kernel: filepath.Join(spec.Kernel.Root, "boot", "vmlinuz-"+in.lock.Kernel),
+		Initrd: func(w io.Writer) (initramfs.Sizes, error) {
+			return res.Tree.Pack(w, initramfs.PackOptions{Epoch: epoch})
+		},
+		Extra: map[string][]byte{LockName: locked, PatchReportName: report, PatchDiffName: diff},
+	}
+	n.Manifest.Inputs, err = in.manifest()
+	return n, err
+}
+
+// shipped are the roles of inputs whose files are in the image itself.
+var shipped = []lock.Role{lock.Kernel, lock.DriverSource, lock.Firmware, lock.Userspace, lock.Libc}
+
+// manifest lists the inputs, those of the emulator excepted: it is not needed
+// to build an image.
+func (in *inputs) manifest() ([]images.Input, error) {
+	var list []images.Input
+	for _, input := range in.lock.Inputs {
+		if input.Role == lock.Emulator {
+			continue
+		}
+		// Not the mirror that was asked: it must not change the image.
+		f, err := in.lock.File(input, nil)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, images.Input{
+			Role: string(input.Role), Name: input.Name, Version: input.Version, Origin: f.URLs[0],
+			SHA256: input.SHA256, Size: input.Size, Licence: input.Licence, Shipped: slices.Contains(shipped, input.Role),
+		})
+	}
+	return list, nil
+}
+
+// epoch is the date of the newest archive: nothing in the image is newer.
+func (in *inputs) epoch() time.Time {
+	var t time.Time
+	for _, a := range in.lock.Archives {
+		if a.Date.After(t) {
+			t = a.Date
+		}
+	}
+	return t
+}
+
+// check refuses requests that can't be built, before anything is downloaded.
+func (o *Options) check() error {
+	if o.Toolchain != ToolchainSandbox && o.Toolchain != ToolchainHost {
+		return &RequestError{fmt.Sprintf("toolchain %q: want %s or %s", o.Toolchain, ToolchainSandbox, ToolchainHost)}
+	}
+	text, err := os.ReadFile(filepath.Join(o.Source, "go.mod"))
+	if err != nil || !strings.HasPrefix(string(text), "module mkp2pimg\n") {
+		return &RequestError{fmt.Sprintf("%s is not the source of mkp2pimg, whose programs go into the image: "+
+			"run in a clone of the repository, or name one with --source-root", o.Source)}
+	}
+	return nil
+}
+
+// RequestError says what is wrong with Options.
+type RequestError struct{ Reason string }
+
+func (e *RequestError) Error() string { return e.Reason }

@@ -1,0 +1,312 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"pault.ag/go/debian/version"
+
+	"mkp2pimg/initramfs"
+	"mkp2pimg/internal/debian"
+	"mkp2pimg/internal/fetch"
+	"mkp2pimg/internal/lock"
+	"mkp2pimg/kmod/build"
+	"mkp2pimg/kmod/catalog"
+	"mkp2pimg/qemu"
+)
+
+// arch is the architecture of kernel, driver and userland.
+const arch = "amd64"
+
+// buildRoles are the roles of what a build reads.
+var buildRoles = []lock.Role{lock.Toolchain, lock.Kernel, lock.DriverSource, lock.Firmware, lock.Userspace, lock.Libc}
+
+// inputs are the verified files that a lock names.
+type inputs struct {
+	lock  *lock.Lock
+	paths map[string]string // by SHA-256
+}
+
+// Fetch locks the inputs of a build if they aren't yet, and downloads all of
+// them into the cache, those of the emulator as well.
+func Fetch(ctx context.Context, o Options) (*lock.Lock, error) {
+	s := steps{log: o.Log}
+	l, err := s.inputs(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.fetch(ctx, &o, l.lock, lock.Emulator); err != nil {
+		return nil, err
+	}
+	return l.lock, nil
+}
+
+// inputs reads the lock file, or resolves the request and writes it, and
+// fetches what a build needs of it.
+func (s *steps) inputs(ctx context.Context, o *Options) (*inputs, error) {
+	var l *lock.Lock
+	var fresh bool
+	err := s.run("inputs", func() (string, error) {
+		var err error
+		if l, fresh, err = lockFor(ctx, o); err != nil {
+			return "", err
+		}
+		from := "from " + o.LockFile
+		if fresh {
+			from = fmt.Sprintf("resolved, %s of %s", l.Archives[0].Suite, l.Archives[0].Date.Format("2006-01-02"))
+		}
+		return fmt.Sprintf("%d files, driver %s, kernel %s, %s", len(l.Inputs), l.Driver, l.Kernel, from), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !fresh {
+		return s.fetch(ctx, o, l, buildRoles...)
+	}
+	// All of them, since the lock file names the licence of each.
+	in, err := s.fetch(ctx, o, l, append(buildRoles, lock.Emulator)...)
+	if err != nil {
+		return nil, err
+	}
+	return in, s.run("lock", func() (string, error) {
+		if err := in.addLicences(ctx); err != nil {
+			return "", err
+		}
+		return o.LockFile + " written", l.Write(o.LockFile)
+	})
+}
+
+// fetch brings the inputs with one of the roles into the cache.
+func (s *steps) fetch(ctx context.Context, o *Options, l *lock.Lock, roles ...lock.Role) (*inputs, error) {
+	in := &inputs{lock: l, paths: map[string]string{}}
+	return in, s.run("fetch", func() (string, error) {
+		var files []fetch.File
+		var size int64
+		for _, role := range roles {
+			for _, input := range l.ByRole(role) {
+				f, err := l.File(input, o.mirrors(l))
+				if err != nil {
+					return "", err
+				}
+				files = append(files, f)
+				size += f.Size
+			}
+		}
+		paths, err := o.fetcher().GetAll(ctx, files)
+		if err != nil {
+			return "", err
+		}
+		for i, f := range files {
+			in.paths[f.SHA256] = paths[i]
+		}
+		return fmt.Sprintf("%d files, %.1f MB", len(files), float64(size)/1e6), nil
+	})
+}
+
+// mirrors is where to look for the archives of l instead of where l says.
+func (o *Options) mirrors(l *lock.Lock) map[string]string {
+	m := map[string]string{}
+	for _, a := range l.Archives {
+		switch security := strings.HasSuffix(a.Suite, "-security"); {
+		case security && o.SecurityMirror != "":
+			m[a.Suite] = o.SecurityMirror
+		case !security && o.Mirror != "":
+			m[a.Suite] = o.Mirror
+		}
+	}
+	return m
+}
+
+// lockFor returns the lock of a request: the one in the lock file if it fits,
+// else a fresh one.
+func lockFor(ctx context.Context, o *Options) (l *lock.Lock, fresh bool, err error) {
+	release, err := catalog.Lookup(o.Driver)
+	if err != nil {
+		return nil, false, err
+	}
+	if !o.Update {
+		l, err = lock.Read(o.LockFile)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, false, err
+		default:
+			return l, false, fits(l, release.Version, o)
+		}
+	}
+	l, err = resolve(ctx, o, release)
+	return l, true, err
+}
+
+// fits says whether a lock is for what was asked for.
+func fits(l *lock.Lock, driver string, o *Options) error {
+	if l.Driver != driver || !ofSeries(l.Kernel, o.Kernel) {
+		return fmt.Errorf("%s is for driver %s and kernel %s, not for driver %s and kernel %s: "+
+			"use --update to write it anew, or --lock to name another file",
+			o.LockFile, l.Driver, l.Kernel, driver, o.Kernel)
+	}
+	return nil
+}
+
+// ofSeries says whether a kernel release such as "6.12.117+deb12-amd64" is
+// what was asked for: the series "6.12", or the release itself.
+func ofSeries(release, want string) bool {
+	return release == want || strings.HasPrefix(release, want+".")
+}
+
+// resolve finds the inputs of a build in the archives.
+func resolve(ctx context.Context, o *Options, driver *catalog.Release) (*lock.Lock, error) {
+	if driver.Debian == nil {
+		return nil, fmt.Errorf("driver %s: its source is not in Debian, and this version builds from Debian only: choose %s",
+			driver.Version, DefaultDriver)
+	}
+	client := &debian.Client{Fetch: o.fetcher()}
+	suites := debian.Suites(codename, o.Mirror, o.SecurityMirror)
+	index, err := client.Packages(ctx, arch, suites...)
+	if err != nil {
+		return nil, err
+	}
+	kernel, err := kernelRelease(index, o.Kernel)
+	if err != nil {
+		return nil, err
+	}
+	l := &lock.Lock{Version: lock.Version, Driver: driver.Version, Kernel: kernel}
+	add := func(role lock.Role, pkgs ...*debian.Package) {
+		for _, p := range pkgs {
+			l.Inputs = append(l.Inputs, lock.FromPackage(role, p))
+			addArchive(l, p.Origin)
+		}
+	}
+	for _, set := range []struct {
+		role  lock.Role
+		names []string
+		find  func(*debian.Index, []string) ([]*debian.Package, error)
+	}{
+		{lock.Toolchain, append([]string{"linux-headers-" + kernel}, build.ToolchainPackages...), closure(build.ToolchainExclude(kernel)...)},
+		{lock.Kernel, []string{"linux-image-" + kernel}, alone},
+		{lock.Firmware, driver.Debian.Firmware, alone},
+		{lock.Userspace, driver.Debian.Userspace, alone},
+		{lock.Libc, initramfs.LibcPackages, alone},
+		{lock.Emulator, qemu.Packages, closure()},
+	} {
+		pkgs, err := set.find(index, set.names)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", set.role, err)
+		}
+		add(set.role, pkgs...)
+	}
+
+	// Only contrib has the driver's source; main's list of sources is large.
+	for i := range suites {
+		suites[i].Components = []string{"contrib"}
+	}
+	sources, err := client.Sources(ctx, suites...)
+	if err != nil {
+		return nil, err
+	}
+	source, err := sources.Lookup(driver.Debian.Source, driver.Debian.SourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	orig, err := source.Orig()
+	if err != nil {
+		return nil, err
+	}
+	l.Inputs = append(l.Inputs, lock.FromSource(lock.DriverSource, source, orig))
+	addArchive(l, source.Origin)
+	return l, l.Validate()
+}
+
+// closure finds packages with all they depend on, but for some.
+func closure(exclude ...string) func(*debian.Index, []string) ([]*debian.Package, error) {
+	return func(index *debian.Index, names []string) ([]*debian.Package, error) {
+		return index.Resolve(names, debian.ResolveOptions{Exclude: exclude})
+	}
+}
+
+// alone finds packages without what they depend on.
+func alone(index *debian.Index, names []string) ([]*debian.Package, error) {
+	var pkgs []*debian.Package
+	for _, name := range names {
+		p, ok := index.Lookup(name)
+		if !ok {
+			return nil, fmt.Errorf("package %s is in none of the archive's suites", name)
+		}
+		pkgs = append(pkgs, p)
+	}
+	return pkgs, nil
+}
+
+func addArchive(l *lock.Lock, origin *debian.Origin) {
+	known := func(a lock.Archive) bool { return a.Suite == origin.Name }
+	if !slices.ContainsFunc(l.Archives, known) {
+		l.Archives = append(l.Archives, lock.FromOrigin(origin))
+	}
+}
+
+// imagePackage matches the packages of Debian's generic kernels. The cloud
+// flavour is never taken: it lacks the AMD IOMMU, USB and most NICs. The others
+// (rt, dbg, unsigned) are not what machines run.
+var imagePackage = regexp.MustCompile(`^linux-image-(\d+\.\d+\.\d+[^-]*(?:-\d+)?-amd64)$`)
+
+// kernelRelease returns the newest release of the generic kernel that is of
+// the wanted series, or is the wanted release.
+func kernelRelease(index *debian.Index, want string) (string, error) {
+	names := index.Names(imagePackage.MatchString)
+	var best *debian.Package
+	var have []string
+	for _, name := range names {
+		release := imagePackage.FindStringSubmatch(name)[1]
+		have = append(have, release)
+		if !ofSeries(release, want) {
+			continue
+		}
+		if p, ok := index.Lookup(name); ok && (best == nil || newer(p.Version, best.Version)) {
+			best = p
+		}
+	}
+	if best == nil {
+		return "", fmt.Errorf("no generic kernel %q in the archive: it has %s", want, strings.Join(have, ", "))
+	}
+	return strings.TrimPrefix(best.Name, "linux-image-"), nil
+}
+
+// addLicences fills in the licence of every package. A source package's is
+// known only to its debian/ folder, which isn't fetched: the driver's is the one
+// that NVIDIA's repository states.
+func (in *inputs) addLicences(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.NumCPU())
+	for i := range in.lock.Inputs {
+		input := &in.lock.Inputs[i]
+		if input.Role == lock.DriverSource {
+			input.Licence = driverLicence
+			continue
+		}
+		g.Go(func() (err error) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			input.Licence, err = debian.Licence(in.paths[input.SHA256])
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// driverLicence is what the file COPYING of the open kernel modules says.
+const driverLicence = "MIT or GPL-2"
+
+// newer says whether the Debian version a is newer than b.
+func newer(a, b string) bool {
+	va, errA := version.Parse(a)
+	vb, errB := version.Parse(b)
+	return errA == nil && errB == nil && version.Compare(va, vb) > 0
+}

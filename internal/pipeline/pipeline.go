@@ -1,0 +1,59 @@
+// Package pipeline runs a build from request to image:
+// inputs → modules → rootfs → image. Each part is another package's work; here
+// is only their order, what passes between them, and what is kept for the next
+// build.
+package pipeline
+
+import (
+	"io"
+
+	"mkp2pimg/internal/debian"
+	"mkp2pimg/internal/fetch"
+)
+
+// Defaults of Options.
+const (
+	DefaultDriver         = "535.261.03"
+	DefaultKernel         = "6.12"
+	DefaultMirror         = debian.DefaultMirror
+	DefaultSecurityMirror = debian.DefaultSecurityMirror
+)
+
+// codename is the Debian release that kernel, compiler, libc and emulator
+// come from.
+const codename = "bookworm"
+
+// Toolchains of Options.
+const (
+	ToolchainSandbox = "sandbox" // a root made of Debian packages
+	ToolchainHost    = "host"    // what the host has installed; not reproducible elsewhere
+)
+
+// Options is a request for an image. Log must be set; the paths and the
+// release names have no default here.
+type Options struct {
+	Driver string // driver release, or its branch
+	Kernel string // kernel series or exact release
+
+	Cache    string // directory; made when needed
+	LockFile string // read if it exists, unless Update
+	Update   bool
+	Offline  bool
+	// Mirror and SecurityMirror override the base URLs of the archives, also
+	// of those named by a lock file. Empty keeps them.
+	Mirror, SecurityMirror string
+
+	Out       string // directory of the image
+	Source    string // root of this Go module
+	Toolchain string
+	Edits     string // patch.Mode
+	Jobs      int    // 0: one for each CPU
+	Version   string // of this program, for the manifest
+
+	Log      io.Writer
+	Progress fetch.Progress
+}
+
+func (o *Options) fetcher() *fetch.Client {
+	return &fetch.Client{Dir: o.Cache, Offline: o.Offline, Progress: o.Progress}
+}

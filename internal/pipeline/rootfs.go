@@ -1,0 +1,71 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"mkp2pimg/initramfs"
+	"mkp2pimg/internal/lock"
+)
+
+// rootfs assembles the tree of the image. work must stay until it is packed.
+func (in *inputs) rootfs(ctx context.Context, o *Options, m *modules, work string) (*initramfs.Result, *initramfs.Spec, error) {
+	spec := &initramfs.Spec{
+		Driver:  in.lock.Driver,
+		Release: in.lock.Kernel,
+		Source:  o.Source,
+		Work:    work,
+		Sets:    m.sets(),
+		Options: m.options,
+	}
+	var err error
+	if spec.Kernel, err = in.one(ctx, o, lock.Kernel); err != nil {
+		return nil, nil, err
+	}
+	if spec.Firmware, err = in.one(ctx, o, lock.Firmware); err != nil {
+		return nil, nil, err
+	}
+	if spec.Userspace, err = in.packages(ctx, o, lock.Userspace); err != nil {
+		return nil, nil, err
+	}
+	if spec.Libc, err = in.packages(ctx, o, lock.Libc); err != nil {
+		return nil, nil, err
+	}
+	res, err := initramfs.Build(ctx, spec)
+	return res, spec, err
+}
+
+// packages unpacks the packages with a role, each for itself.
+func (in *inputs) packages(ctx context.Context, o *Options, role lock.Role) ([]initramfs.Package, error) {
+	var list []initramfs.Package
+	for _, p := range in.lock.ByRole(role) {
+		dir, err := in.unpack(ctx, o, p)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, initramfs.Package{Name: p.Name, Version: p.Version, Root: dir})
+	}
+	return list, nil
+}
+
+func (in *inputs) one(ctx context.Context, o *Options, role lock.Role) (initramfs.Package, error) {
+	list, err := in.packages(ctx, o, role)
+	if err != nil {
+		return initramfs.Package{}, err
+	}
+	if len(list) != 1 {
+		return initramfs.Package{}, fmt.Errorf("lock file: %d inputs with role %s, want one", len(list), role)
+	}
+	return list[0], nil
+}
+
+// scratch makes a directory below the cache for what lives no longer than a
+// build. The cache is used rather than /tmp, since that is often small.
+func (o *Options) scratch() (dir string, remove func(), err error) {
+	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
+		return "", nil, err
+	}
+	dir, err = os.MkdirTemp(o.Cache, "scratch-")
+	return dir, func() { _ = os.RemoveAll(dir) }, err
+}
