@@ -1,0 +1,60 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"mkp2pimg/internal/pipeline"
+)
+
+func newBuild() *cobra.Command {
+	var o pipeline.Options
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "build",
+		Short: "build the image",
+		Long: `Build the image into a directory to boot from: vmlinuz, initrd.zst, boot.ipxe,
+manifest.json, an SPDX bill of materials, the report and diff of the driver
+edits, the lock file and SHA256SUMS.
+
+Inputs come from Debian: verified by the archive's signature, pinned in a lock
+file, kept in a cache. Modules are compiled in a root of Debian packages of
+their own, in user namespaces; nothing is installed on the host.`,
+		Example: `  mkp2pimg build
+  mkp2pimg build --driver 535 --kernel 6.1 --out out-6.1
+  mkp2pimg build --offline --lock nightly.lock`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			o.Version = version()
+			o.Log, o.Progress = c.ErrOrStderr(), newProgress(c.ErrOrStderr())
+			result, err := pipeline.Build(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			return printBuild(c.OutOrStdout(), result, asJSON)
+		},
+	}
+	addInputFlags(c, &o)
+	f := c.Flags()
+	f.StringVarP(&o.Out, "out", "o", "out", "directory of the image")
+	f.StringVar(&o.Source, "source-root", ".", "directory of mkp2pimg's own Go module, whose programs go into the image")
+	f.StringVar(&o.Toolchain, "toolchain", pipeline.ToolchainSandbox, `compiler: "sandbox" (Debian packages) or "host"`)
+	f.StringVar(&o.Edits, "edits", "auto", "P2P edits of the driver: auto, minimal, none or all")
+	f.IntVarP(&o.Jobs, "jobs", "j", 0, "compiler processes at a time (default: one for each CPU)")
+	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	return c
+}
+
+func printBuild(w io.Writer, r *pipeline.Result, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(r)
+	}
+	_, err := fmt.Fprintf(w, "%s: driver %s (%d edits), kernel %s, initrd %.1f MB (%.1f MB unpacked)\n",
+		r.Out, r.Driver, len(r.Edits), r.Kernel, float64(r.Initrd.Packed)/1e6, float64(r.Initrd.Raw)/1e6)
+	return err
+}

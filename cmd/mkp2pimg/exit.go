@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"syscall"
+
+	"mkp2pimg/internal/debian"
+	"mkp2pimg/internal/fetch"
+	"mkp2pimg/internal/pipeline"
+	"mkp2pimg/internal/sandbox"
+	"mkp2pimg/kmod/build"
+	"mkp2pimg/kmod/catalog"
+	"mkp2pimg/kmod/patch"
+)
+
+// Exit codes. From 64 on they are those of sysexits.h, so that codes below are
+// free for what a command found out.
+const (
+	exitOK          = 0
+	exitFailed      = 1   // what the command tested did not hold, or an error without a code of its own
+	exitUsage       = 64  // EX_USAGE: unknown command, flag, driver or machine
+	exitData        = 65  // EX_DATAERR: a wrong checksum or signature, a damaged file, a tree the edits do not fit
+	exitUnavailable = 69  // EX_UNAVAILABLE: a download failed, or is needed but not allowed
+	exitBuild       = 70  // EX_SOFTWARE: the compiler failed
+	exitOS          = 71  // EX_OSERR: the host forbids what is needed, such as user namespaces
+	exitIO          = 74  // EX_IOERR: no space, or the cache can't be read or written
+	exitInterrupted = 130 // 128 + SIGINT
+)
+
+// quietError ends the program with a code, after its command said why.
+type quietError struct{ code int }
+
+func (e quietError) Error() string { return "failed" }
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// exitCode chooses the code for what a command returned.
+func exitCode(ctx context.Context, err error) int {
+	var quiet quietError
+	switch {
+	case err == nil:
+		return exitOK
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case errors.As(err, &quiet):
+		return quiet.code
+	case is[usageError](err), is[*pipeline.RequestError](err), is[*catalog.UnknownError](err):
+		return exitUsage
+	case is[*fetch.ChecksumError](err), is[*patch.RefusedError](err), is[*patch.TreeError](err),
+		anyOf(err, debian.ErrUnsigned, debian.ErrUnknownKey, debian.ErrBadSignature, debian.ErrKeyExpired,
+			debian.ErrExpired, debian.ErrWrongSuite):
+		return exitData
+	case is[*fetch.OfflineError](err), is[*fetch.DownloadError](err):
+		return exitUnavailable
+	case is[*build.CompileError](err):
+		return exitBuild
+	case is[*sandbox.ForbiddenError](err):
+		return exitOS
+	case is[*fetch.NoSpaceError](err), is[*fetch.CacheError](err), errors.Is(err, syscall.ENOSPC):
+		return exitIO
+	}
+	return exitFailed
+}
+
+func is[E error](err error) bool {
+	var e E
+	return errors.As(err, &e)
+}
+
+func anyOf(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"mkp2pimg/internal/pipeline"
+)
+
+// addInputFlags defines the flags that say which inputs a build takes and
+// where they come from.
+func addInputFlags(c *cobra.Command, o *pipeline.Options) {
+	f := c.Flags()
+	f.StringVar(&o.Driver, "driver", pipeline.DefaultDriver, "NVIDIA driver release, or its branch (535)")
+	f.StringVar(&o.Kernel, "kernel", pipeline.DefaultKernel, "Debian kernel: a series (6.1, 6.12) or an exact release")
+	f.StringVar(&o.LockFile, "lock", "mkp2pimg.lock", "lock file: read if it exists, else written")
+	f.BoolVar(&o.Update, "update", false, "look for newer inputs and write the lock file anew")
+	f.StringVar(&o.Mirror, "mirror", "", "Debian mirror (default "+pipeline.DefaultMirror+")")
+	f.StringVar(&o.SecurityMirror, "security-mirror", "", "Debian security mirror (default "+pipeline.DefaultSecurityMirror+")")
+	f.BoolVar(&o.Offline, "offline", false, "use only what is in the cache")
+	f.StringVar(&o.Cache, "cache", defaultCache(), "cache directory")
+}
+
+// defaultCache is the directory mkp2pimg below the user's cache directory, or
+// below the temporary directory for a user without a home.
+func defaultCache() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, "mkp2pimg")
+}

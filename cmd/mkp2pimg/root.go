@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+const long = `mkp2pimg builds one bootable image that tells whether PCIe peer-to-peer works
+between the GPUs of a machine, how fast, and if not, what exactly to change.
+
+The image holds a Debian kernel, NVIDIA's open kernel modules built from source
+with the BAR1 P2P edits (and without them, to compare), GSP firmware, libcuda and
+a small userland whose init checks the machine, loads the driver, measures,
+verifies the data and reports.`
+
+// newRoot returns the command line. Commands write results to stdout and
+// progress to stderr.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "mkp2pimg",
+		Short:         "build and boot an image that checks PCIe peer-to-peer between GPUs",
+		Long:          long,
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w (see \"%s --help\")", err, c.CommandPath())}
+	})
+	root.AddCommand(newBuild(), newFetch(), newSmoke(), newExitCodes())
+	checkArgs(root)
+	return root
+}
+
+// checkArgs makes wrong arguments of every command usage errors.
+func checkArgs(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return usageError{fmt.Errorf("%w (see \"%s --help\")", err, c.CommandPath())}
+			}
+			return nil
+		}
+	}
+	for _, sub := range c.Commands() {
+		checkArgs(sub)
+	}
+}
+
+func newExitCodes() *cobra.Command {
+	return &cobra.Command{
+		Use:   "exit-codes",
+		Short: "what the exit codes mean",
+		Long: `Exit codes of every command:
+
+    0  done; for smoke: no check failed
+    1  what was tested did not hold (smoke), or an error without its own code
+   64  usage: an unknown command, flag, driver, kernel or machine
+   65  data: a wrong checksum or signature, a damaged file, a source tree that
+       the edits do not fit
+   69  unavailable: a download failed, or is needed but not allowed (--offline)
+   70  the compiler failed
+   71  the host forbids what is needed, such as user namespaces
+   74  input/output: no space, or the cache can't be read or written
+  130  interrupted`,
+	}
+}
