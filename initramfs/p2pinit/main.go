@@ -12,8 +12,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
-	"log"
 	"os"
 	"os/signal"
 	"syscall"
@@ -38,7 +36,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "p2pinit: not started by the image's init (see --force)")
 		os.Exit(1)
 	}
-	log.SetOutput(io.Discard)   // libraries log on the console what the report says better
 	signal.Ignore(os.Interrupt) // a Ctrl-C at the console must not end the run
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

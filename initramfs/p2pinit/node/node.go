@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -92,6 +94,8 @@ func (n *Node) Run(ctx context.Context) error {
 	n.console = &report.Stream{}
 	n.report = report.New()
 	n.attached = map[string]bool{}
+	log.SetFlags(0)
+	log.SetOutput(libraries{n.report})
 	n.attachConsoles()
 	n.attachStreams()
 
@@ -106,6 +110,16 @@ func (n *Node) Run(ctx context.Context) error {
 		n.runner.Run(ctx, s)
 	}
 	return n.leave(ctx)
+}
+
+// libraries puts the log of libraries into the report; of each message the first
+// line, since the DHCP client prints whole packets, MAC address included.
+type libraries struct{ *report.Writer }
+
+func (l libraries) Write(p []byte) (int, error) {
+	line, _, _ := strings.Cut(strings.TrimSpace(string(p)), "\n")
+	l.Log(report.Debug, "%s", line)
+	return len(p), nil
 }
 
 // stages are all stages of a run, in order.

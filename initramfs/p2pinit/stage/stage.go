@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -178,6 +179,7 @@ func (r *Runner) execute(ctx context.Context, s Stage, step *report.Step) (repor
 		step.Error(SymptomPanic, "%v", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("did not end within %v; it was %s", s.Deadline, t.now())
+		step.Log(report.Debug, "%s", stacks())
 		step.Error(SymptomDeadline, "%v", err)
 	default:
 		step.Error(SymptomFailed, "%v", err)
@@ -188,6 +190,13 @@ func (r *Runner) execute(ctx context.Context, s Stage, step *report.Step) (repor
 // grace is how long a stage may take to return once its context has ended:
 // enough to kill a child and take its output.
 const grace = time.Second
+
+// stacks says where every goroutine is, for whoever has to find out why a stage
+// hangs.
+func stacks() string {
+	buf := make([]byte, 256<<10)
+	return string(buf[:runtime.Stack(buf, true)])
+}
 
 type panicked struct {
 	value any

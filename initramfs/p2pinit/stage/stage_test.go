@@ -88,6 +88,7 @@ func TestDeadline(t *testing.T) {
 	)
 	assert.Equal(t, "did not end within 1ms; it was inserting nvidia.ko", outcomes[0].Reason)
 	assert.Equal(t, SymptomDeadline, rep.Step("driver").Errors[0].Symptom)
+	assert.Contains(t, rep.Step("driver").Logs[0].Message, "stage.TestDeadline", "where it hangs is kept")
 	assert.Equal(t, report.StatusComplete, outcomes[1].Status, "the run goes on")
 }
 
