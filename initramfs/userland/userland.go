@@ -37,8 +37,9 @@ const (
 	p2pinit = "mkp2pimg/initramfs/p2pinit"
 	p2pbw   = "mkp2pimg/initramfs/p2pbw"
 
-	// liner is u-root's build tag for gosh's plain line editor: it works on a
-	// serial console, and it saves 2 MB against the default one.
+	// liner is u-root's build tag for gosh's plain line editor. The default one
+	// asks the terminal about itself and shows nothing until it answers, which
+	// on a serial console may be never.
 	liner = "goshliner"
 )
 
