@@ -42,6 +42,6 @@ func main() {
 	n := &node.Node{Root: "/", System: node.Linux{}, Started: time.Now()}
 	if err := n.Run(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "p2pinit: %v\n", err)
-		os.Exit(1) //nolint:gocritic // stop has nothing to undo here
+		os.Exit(1)
 	}
 }

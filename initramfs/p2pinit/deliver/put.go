@@ -68,7 +68,7 @@ func put(ctx context.Context, c *http.Client, u *url.URL, body []byte) error {
 		}
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // nothing more is read
+	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
 	if resp.StatusCode/100 == 2 {
 		return nil

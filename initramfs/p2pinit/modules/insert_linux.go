@@ -14,7 +14,7 @@ func Insert(file, options string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	if err := unix.FinitModule(int(f.Fd()), options, 0); err != nil {
 		return fmt.Errorf("finit_module: %w", err)
 	}

@@ -55,7 +55,7 @@ func (n *Node) driver(_ context.Context, t *stage.Task) error {
 		t.Log(report.Warning, "the kernel's lines about the driver are not in the report: %v", err)
 		log = silent{}
 	}
-	defer log.Close() //nolint:errcheck // only read
+	defer log.Close()
 
 	if err := n.insert(t, nvidia, log); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (n *Node) options(module string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("options of %s: %w", module, err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	options, err := driver.Options(f, module)
 	if err != nil {
 		return "", fmt.Errorf("options of %s: %s: %w", module, layout.Options, err)

@@ -76,7 +76,7 @@ func (n *Node) mounted() map[string]bool {
 	if err != nil {
 		return targets // nothing is mounted yet
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	for s := bufio.NewScanner(f); s.Scan(); {
 		if fields := strings.Fields(s.Text()); len(fields) > 1 {
 			targets[fields[1]] = true

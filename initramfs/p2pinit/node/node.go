@@ -189,7 +189,7 @@ func (n *Node) readImage() (*layout.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	return layout.Read(f)
 }
 

@@ -34,7 +34,7 @@ func (Linux) Insert(file, options string) error { return modules.Insert(file, op
 
 // Mknod makes a character device node that everyone may use.
 func (Linux) Mknod(path string, major, minor uint32) error {
-	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(major, minor))); err != nil { //nolint:gosec // device numbers have 32 bits here
+	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(major, minor))); err != nil {
 		return err
 	}
 	return os.Chmod(path, 0o666) // the umask has cut the mode

@@ -204,12 +204,16 @@ func distance(a, b string) int {
 // an argument or around a value are removed.
 func Split(cmdline string) []string {
 	var args []string
-	for rest := strings.TrimLeft(cmdline, space); rest != ""; rest = strings.TrimLeft(rest, space) {
+	for rest := cmdline; rest != ""; {
+		if isSpace(rest[0]) {
+			rest = rest[1:]
+			continue
+		}
 		quoted, end := false, len(rest)
 		for i := range len(rest) {
 			if rest[i] == '"' {
 				quoted = !quoted
-			} else if !quoted && strings.IndexByte(space, rest[i]) >= 0 {
+			} else if !quoted && isSpace(rest[i]) {
 				end = i
 				break
 			}
@@ -220,8 +224,8 @@ func Split(cmdline string) []string {
 	return args
 }
 
-// space are the bytes that the kernel's isspace() knows.
-const space = " \t\n\v\f\r\xa0"
+// isSpace is the kernel's isspace() (lib/ctype.c), which works on bytes.
+func isSpace(c byte) bool { return strings.IndexByte(" \t\n\v\f\r\xa0", c) >= 0 }
 
 func unquote(arg string) string {
 	if inner, ok := strings.CutPrefix(arg, `"`); ok {

@@ -77,6 +77,7 @@ func TestSplit(t *testing.T) {
 		"inner quote":   {`a=b"c d"e f`, []string{`a=b"c d"e`, "f"}},
 		"open quote":    {`a="b c`, []string{"a=b c"}},
 		"lone quote":    {`"`, []string{""}},
+		"bytes":         {"a\xa0b\xffc", []string{"a", "b\xffc"}},
 		"dyndbg inside": {`dyndbg="file a.c +p; func b" x=1`, []string{"dyndbg=file a.c +p; func b", "x=1"}},
 	}
 	for name, tt := range tests {
