@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/debian/debiantest"
 )
 
 func parse(text string, fields ...string) ([]paragraph, error) {
@@ -63,7 +65,7 @@ func TestReadParagraphsRefuses(t *testing.T) {
 
 func FuzzReadParagraphs(f *testing.F) {
 	f.Add("A: 1\n 2\n\nB: 3\n")
-	f.Add(stanza("x", "1"))
+	f.Add(debiantest.Stanza("x", "1"))
 	f.Fuzz(func(t *testing.T, text string) {
 		all, err := parse(text, "A", "B")
 		if err != nil {
@@ -85,7 +87,7 @@ func FuzzReadParagraphs(f *testing.F) {
 }
 
 func FuzzPackages(f *testing.F) {
-	f.Add(stanza("libfoo", "1:2.0-1", "Depends: libc6 (>= 2.3) | foo, bar:any", "Provides: baz (= 1)", "Source: foo (2)"))
+	f.Add(debiantest.Stanza("libfoo", "1:2.0-1", "Depends: libc6 (>= 2.3) | foo, bar:any", "Provides: baz (= 1)", "Source: foo (2)"))
 	f.Fuzz(func(t *testing.T, text string) {
 		x := &Index{versions: make(map[string][]*Package)}
 		err := readParagraphs(strings.NewReader(text), packageFields, func(f paragraph) error {

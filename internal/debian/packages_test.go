@@ -8,17 +8,19 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/debian/debiantest"
 )
 
 // testIndex reads an archive of two suites.
 func testIndex(t *testing.T, main, security string) *Index {
 	t.Helper()
-	a := newArchive(t)
-	a.index(t, "stable", "main/binary-amd64/Packages.gz", main)
-	a.release(t, "stable")
-	a.index(t, "stable-security", "main/binary-amd64/Packages.xz", security)
-	a.release(t, "stable-security")
-	mirror, c := a.client(t)
+	a := debiantest.NewArchive(t, now)
+	a.Index(t, "stable", "main/binary-amd64/Packages.gz", main)
+	a.Release(t, "stable")
+	a.Index(t, "stable-security", "main/binary-amd64/Packages.xz", security)
+	a.Release(t, "stable-security")
+	mirror, c := serve(t, a)
 	x, err := c.Packages(t.Context(), "amd64",
 		Suite{Name: "stable", Mirror: mirror, Snapshot: "http://snapshot.invalid/debian", Components: []string{"main"}},
 		Suite{Name: "stable-security", Mirror: mirror + "/", Components: []string{"main"}})
@@ -28,9 +30,9 @@ func testIndex(t *testing.T, main, security string) *Index {
 
 func TestPackages(t *testing.T) {
 	x := testIndex(t,
-		stanza("kernel", "6.1-9", "Depends: a, b", "Pre-Depends: c", "Provides: k", "Source: linux (6.1-8)", "Installed-Size: 12")+"\n"+
-			stanza("same", "1.0")+"\n"+stanza("newer-here", "2:1"),
-		stanza("kernel", "6.1-10")+"\n"+stanza("same", "1.0")+"\n"+stanza("newer-here", "3"))
+		debiantest.Stanza("kernel", "6.1-9", "Depends: a, b", "Pre-Depends: c", "Provides: k", "Source: linux (6.1-8)", "Installed-Size: 12")+"\n"+
+			debiantest.Stanza("same", "1.0")+"\n"+debiantest.Stanza("newer-here", "2:1"),
+		debiantest.Stanza("kernel", "6.1-10")+"\n"+debiantest.Stanza("same", "1.0")+"\n"+debiantest.Stanza("newer-here", "3"))
 
 	p, ok := x.Lookup("kernel")
 	require.True(t, ok)
@@ -51,8 +53,8 @@ func TestPackages(t *testing.T) {
 	assert.Equal(t, "kernel_6.1-9_amd64.deb", f.Name)
 	assert.Equal(t, []string{
 		origin.Mirror + "/pool/kernel_6.1-9_amd64.deb",
-		"http://snapshot.invalid/debian/20260711T101637Z/pool/kernel_6.1-9_amd64.deb",
-		"http://snapshot.invalid/debian/20260712T101637Z/pool/kernel_6.1-9_amd64.deb",
+		"http://snapshot.invalid/debian/20260711T120000Z/pool/kernel_6.1-9_amd64.deb",
+		"http://snapshot.invalid/debian/20260712T120000Z/pool/kernel_6.1-9_amd64.deb",
 	}, f.URLs)
 
 	p, _ = x.Lookup("same")
@@ -65,20 +67,20 @@ func TestPackages(t *testing.T) {
 }
 
 func TestPackagesReadsIndexOfAll(t *testing.T) {
-	a := newArchive(t)
-	a.index(t, "stable", "main/binary-amd64/Packages", stanza("a", "1"))
-	a.index(t, "stable", "main/binary-all/Packages", stanza("data", "1"))
-	a.release(t, "stable")
-	mirror, c := a.client(t)
+	a := debiantest.NewArchive(t, now)
+	a.Index(t, "stable", "main/binary-amd64/Packages", debiantest.Stanza("a", "1"))
+	a.Index(t, "stable", "main/binary-all/Packages", debiantest.Stanza("data", "1"))
+	a.Release(t, "stable")
+	mirror, c := serve(t, a)
 	suite := Suite{Name: "stable", Mirror: mirror, Components: []string{"main"}}
 	x, err := c.Packages(t.Context(), "amd64", suite)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a"}, x.Names(func(string) bool { return true }), "binary-amd64 has them all")
 
-	f := a.files["dists/stable/InRelease"]
+	f := a.Files["dists/stable/InRelease"]
 	text := "Codename: stable\nDate: Sat, 11 Jul 2026 10:16:37 UTC\nAcquire-By-Hash: yes\n" +
-		"Architectures: all amd64\nComponents: main\nSHA256:\n" + strings.Join(a.lines["stable"], "\n") + "\n"
-	f.Data = sign(t, text, a.key)
+		"Architectures: all amd64\nComponents: main\nSHA256:\n" + strings.Join(a.Lines["stable"], "\n") + "\n"
+	f.Data = sign(t, text, a.Key)
 	x, err = c.Packages(t.Context(), "amd64", suite)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", "data"}, x.Names(func(string) bool { return true }))
@@ -86,28 +88,30 @@ func TestPackagesReadsIndexOfAll(t *testing.T) {
 
 func TestPackagesRefuses(t *testing.T) {
 	tests := map[string]struct {
-		change func(t *testing.T, a *archive)
+		change func(t *testing.T, a *debiantest.Archive)
 		suite  string
 		want   []string
 		is     error
 	}{
 		"missing suite": {
-			func(*testing.T, *archive) {}, "sid", []string{"dists/sid/InRelease", "404"}, nil,
+			func(*testing.T, *debiantest.Archive) {}, "sid", []string{"dists/sid/InRelease", "404"}, nil,
 		},
 		"another suite in its place": {
-			func(_ *testing.T, a *archive) { a.files["dists/testing/InRelease"] = a.files["dists/stable/InRelease"] },
+			func(_ *testing.T, a *debiantest.Archive) {
+				a.Files["dists/testing/InRelease"] = a.Files["dists/stable/InRelease"]
+			},
 			"testing", []string{"dists/testing/InRelease", "stable"}, ErrWrongSuite,
 		},
 		"tampered release": {
-			func(_ *testing.T, a *archive) {
-				f := a.files["dists/stable/InRelease"]
+			func(_ *testing.T, a *debiantest.Archive) {
+				f := a.Files["dists/stable/InRelease"]
 				f.Data = bytes.Replace(f.Data, []byte("Origin: Test"), []byte("Origin: Evil"), 1)
 			},
 			"stable", []string{"dists/stable/InRelease"}, ErrBadSignature,
 		},
 		"tampered index": {
-			func(_ *testing.T, a *archive) {
-				for name, f := range a.files {
+			func(_ *testing.T, a *debiantest.Archive) {
+				for name, f := range a.Files {
 					if strings.Contains(name, "by-hash") {
 						f.Data = bytes.ToUpper(f.Data)
 					}
@@ -116,44 +120,44 @@ func TestPackagesRefuses(t *testing.T) {
 			"stable", []string{"stable/main/binary-amd64/Packages.gz", "SHA-256"}, nil,
 		},
 		"missing component": {
-			func(t *testing.T, a *archive) {
-				a.lines["stable"] = []string{" " + digest + " 0 contrib/binary-amd64/Packages"}
-				a.release(t, "stable")
+			func(t *testing.T, a *debiantest.Archive) {
+				a.Lines["stable"] = []string{" " + digest + " 0 contrib/binary-amd64/Packages"}
+				a.Release(t, "stable")
 			},
 			"stable", []string{"main/binary-amd64/Packages", "contrib"}, nil,
 		},
 		"malformed package": {
-			func(t *testing.T, a *archive) {
-				a.lines["stable"] = nil
-				a.index(t, "stable", "main/binary-amd64/Packages", strings.Replace(stanza("c", "1"), "Size", "Sise", 1))
-				a.release(t, "stable")
+			func(t *testing.T, a *debiantest.Archive) {
+				a.Lines["stable"] = nil
+				a.Index(t, "stable", "main/binary-amd64/Packages", strings.Replace(debiantest.Stanza("c", "1"), "Size", "Sise", 1))
+				a.Release(t, "stable")
 			},
 			"stable", []string{"stable/main/binary-amd64/Packages", `"c"`, "Size"}, nil,
 		},
 		"path that leads outside": {
-			func(t *testing.T, a *archive) {
-				a.lines["stable"] = nil
-				a.index(t, "stable", "main/binary-amd64/Packages", strings.Replace(stanza("c", "1"), "pool/", "../", 1))
-				a.release(t, "stable")
+			func(t *testing.T, a *debiantest.Archive) {
+				a.Lines["stable"] = nil
+				a.Index(t, "stable", "main/binary-amd64/Packages", strings.Replace(debiantest.Stanza("c", "1"), "pool/", "../", 1))
+				a.Release(t, "stable")
 			},
 			"stable", []string{`"c"`, "Filename"}, nil,
 		},
 		"bad version": {
-			func(t *testing.T, a *archive) {
-				a.lines["stable"] = nil
-				a.index(t, "stable", "main/binary-amd64/Packages", stanza("c", "x:1")+"\n"+stanza("c", "2"))
-				a.release(t, "stable")
+			func(t *testing.T, a *debiantest.Archive) {
+				a.Lines["stable"] = nil
+				a.Index(t, "stable", "main/binary-amd64/Packages", debiantest.Stanza("c", "x:1")+"\n"+debiantest.Stanza("c", "2"))
+				a.Release(t, "stable")
 			},
 			"stable", []string{"package c", `"x:1"`}, nil,
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			a := newArchive(t)
-			a.index(t, "stable", "main/binary-amd64/Packages.gz", stanza("a", "1"))
-			a.release(t, "stable")
+			a := debiantest.NewArchive(t, now)
+			a.Index(t, "stable", "main/binary-amd64/Packages.gz", debiantest.Stanza("a", "1"))
+			a.Release(t, "stable")
 			tt.change(t, a)
-			mirror, c := a.client(t)
+			mirror, c := serve(t, a)
 			_, err := c.Packages(t.Context(), "amd64", Suite{Name: tt.suite, Mirror: mirror, Components: []string{"main"}})
 			require.Error(t, err)
 			if tt.is != nil {
@@ -180,7 +184,7 @@ func TestBookworm(t *testing.T) {
 	if os.Getenv("MKP2PIMG_NETWORK") == "" {
 		t.Skip("needs the Debian mirror and 20 MB: set MKP2PIMG_NETWORK=1")
 	}
-	_, c := newArchive(t).client(t)
+	_, c := serve(t, debiantest.NewArchive(t, now))
 	c.Keys, c.Now = nil, nil
 	x, err := c.Packages(t.Context(), "amd64", Suites("bookworm", "", "")...)
 	require.NoError(t, err)

@@ -11,6 +11,8 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/debian/debiantest"
 )
 
 func TestArchiveKeysAreThoseOfTheTable(t *testing.T) {
@@ -45,8 +47,8 @@ SHA256:
 `
 
 func TestParseInRelease(t *testing.T) {
-	key := newKey(t, decade)
-	r, err := ParseInRelease(sign(t, releaseText, key), openpgp.EntityList{newKey(t, decade), key}, now)
+	key := newKey(t, debiantest.Decade)
+	r, err := ParseInRelease(sign(t, releaseText, key), openpgp.EntityList{newKey(t, debiantest.Decade), key}, now)
 	require.NoError(t, err)
 	assert.Equal(t, &Release{
 		Suite:         "oldstable-security",
@@ -65,14 +67,14 @@ func TestParseInRelease(t *testing.T) {
 }
 
 func TestParseInReleaseOfSeveralSigners(t *testing.T) {
-	old, current, other := newKey(t, 24*time.Hour), newKey(t, decade), newKey(t, decade)
+	old, current, other := newKey(t, 24*time.Hour), newKey(t, debiantest.Decade), newKey(t, debiantest.Decade)
 	r, err := ParseInRelease(sign(t, releaseText, other, old, current), openpgp.EntityList{old, current}, now)
 	require.NoError(t, err)
 	assert.Equal(t, strings.ToUpper(hex.EncodeToString(current.PrimaryKey.Fingerprint)), r.SignedBy)
 }
 
 func TestParseInReleaseRefuses(t *testing.T) {
-	key, other, old := newKey(t, decade), newKey(t, decade), newKey(t, 24*time.Hour)
+	key, other, old := newKey(t, debiantest.Decade), newKey(t, debiantest.Decade), newKey(t, 24*time.Hour)
 	trusted := openpgp.EntityList{key, old}
 	good := sign(t, releaseText, key)
 	_, err := ParseInRelease(good, trusted, now)
@@ -126,7 +128,7 @@ func hexID(e *openpgp.Entity) string {
 }
 
 func FuzzParseInRelease(f *testing.F) {
-	key := newKey(f, decade)
+	key := newKey(f, debiantest.Decade)
 	good := sign(f, releaseText, key)
 	f.Add(good)
 	f.Add(good[:len(good)/2])

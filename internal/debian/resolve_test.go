@@ -7,31 +7,33 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/debian/debiantest"
 )
 
 func TestResolve(t *testing.T) {
 	x := testIndex(t, strings.Join([]string{
-		stanza("gcc", "12", "Depends: gcc-base (= 12), libc6 (>= 2.3), cpp:any | cpp-old", "Pre-Depends: base"),
-		stanza("gcc-base", "12"),
-		stanza("libc6", "2.36", "Depends: libgcc"),
-		stanza("libgcc", "12", "Depends: gcc-base (= 12), libc6"), // a cycle
-		stanza("base", "1", "Depends: awk, editor | vi"),
-		stanza("cpp", "12"),
-		stanza("cpp-old", "1"),
-		stanza("gawk", "1", "Provides: awk"),
-		strings.Replace(stanza("mawk", "1", "Provides: awk"), "optional", "required", 1),
-		stanza("original-awk", "1", "Provides: awk"),
-		stanza("vi", "1"),
-		stanza("lib-dev", "1", "Depends: libv (>= 2)"),
-		stanza("libv-impl", "9", "Provides: libv (= 2.1)"),
-		stanza("aaa-libv", "9", "Provides: libv"),
-		stanza("pick", "1", "Depends: one | two"),
-		stanza("one", "1"),
-		stanza("two", "1"),
-		stanza("old-user", "1", "Depends: same (<< 2)"),
-		stanza("same", "1"),
-		stanza("trailing", "1", "Depends: one,"),
-	}, "\n"), stanza("same", "2"))
+		debiantest.Stanza("gcc", "12", "Depends: gcc-base (= 12), libc6 (>= 2.3), cpp:any | cpp-old", "Pre-Depends: base"),
+		debiantest.Stanza("gcc-base", "12"),
+		debiantest.Stanza("libc6", "2.36", "Depends: libgcc"),
+		debiantest.Stanza("libgcc", "12", "Depends: gcc-base (= 12), libc6"), // a cycle
+		debiantest.Stanza("base", "1", "Depends: awk, editor | vi"),
+		debiantest.Stanza("cpp", "12"),
+		debiantest.Stanza("cpp-old", "1"),
+		debiantest.Stanza("gawk", "1", "Provides: awk"),
+		strings.Replace(debiantest.Stanza("mawk", "1", "Provides: awk"), "optional", "required", 1),
+		debiantest.Stanza("original-awk", "1", "Provides: awk"),
+		debiantest.Stanza("vi", "1"),
+		debiantest.Stanza("lib-dev", "1", "Depends: libv (>= 2)"),
+		debiantest.Stanza("libv-impl", "9", "Provides: libv (= 2.1)"),
+		debiantest.Stanza("aaa-libv", "9", "Provides: libv"),
+		debiantest.Stanza("pick", "1", "Depends: one | two"),
+		debiantest.Stanza("one", "1"),
+		debiantest.Stanza("two", "1"),
+		debiantest.Stanza("old-user", "1", "Depends: same (<< 2)"),
+		debiantest.Stanza("same", "1"),
+		debiantest.Stanza("trailing", "1", "Depends: one,"),
+	}, "\n"), debiantest.Stanza("same", "2"))
 
 	tests := map[string]struct {
 		ask     []string
@@ -73,13 +75,13 @@ func TestResolve(t *testing.T) {
 
 func TestResolveMissing(t *testing.T) {
 	x := testIndex(t, strings.Join([]string{
-		stanza("app", "1", "Depends: mid"),
-		stanza("mid", "2", "Depends: lib (>= 3) | other"),
-		stanza("lib", "2"),
-		stanza("gone-user", "1", "Depends: gone"),
-		stanza("odd", "1", "Depends: lib (!! 3)"),
-		stanza("new", "1", "Depends: lib (>= 2)"),
-	}, "\n"), stanza("lib", "1"))
+		debiantest.Stanza("app", "1", "Depends: mid"),
+		debiantest.Stanza("mid", "2", "Depends: lib (>= 3) | other"),
+		debiantest.Stanza("lib", "2"),
+		debiantest.Stanza("gone-user", "1", "Depends: gone"),
+		debiantest.Stanza("odd", "1", "Depends: lib (!! 3)"),
+		debiantest.Stanza("new", "1", "Depends: lib (>= 2)"),
+	}, "\n"), debiantest.Stanza("lib", "1"))
 	tests := map[string]struct {
 		ask  []string
 		want string

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/debian/debiantest"
 )
 
 func sourceText(field, name, version string) string {
@@ -20,10 +22,10 @@ func sourceText(field, name, version string) string {
 }
 
 func TestSources(t *testing.T) {
-	a := newArchive(t)
-	a.index(t, "stable", "contrib/source/Sources.xz", sourceText("Package", "driver", "535")+"\n"+sourceText("Package", "driver", "1:1"))
-	a.release(t, "stable")
-	mirror, c := a.client(t)
+	a := debiantest.NewArchive(t, now)
+	a.Index(t, "stable", "contrib/source/Sources.xz", sourceText("Package", "driver", "535")+"\n"+sourceText("Package", "driver", "1:1"))
+	a.Release(t, "stable")
+	mirror, c := serve(t, a)
 	x, err := c.Sources(t.Context(), Suite{Name: "stable", Mirror: mirror, Components: []string{"contrib"}})
 	require.NoError(t, err)
 
@@ -51,7 +53,7 @@ func TestSources(t *testing.T) {
 
 func TestParseDSC(t *testing.T) {
 	text := sourceText("Source", "driver", "535")
-	for name, data := range map[string][]byte{"plain": []byte(text), "signed": sign(t, text, newKey(t, decade))} {
+	for name, data := range map[string][]byte{"plain": []byte(text), "signed": sign(t, text, newKey(t, debiantest.Decade))} {
 		t.Run(name, func(t *testing.T) {
 			s, err := ParseDSC(data)
 			require.NoError(t, err)
@@ -109,11 +111,11 @@ var patches = map[string]string{
 }
 
 func debianTar(t testing.TB, series string, patches map[string]string) string {
-	entries := []entry{{name: "debian/patches/series", content: series}}
+	entries := []entry{{Name: "debian/patches/series", Content: series}}
 	for _, name := range keys(patches) {
-		entries = append(entries, entry{name: "debian/patches/" + name, content: patches[name]})
+		entries = append(entries, entry{Name: "debian/patches/" + name, Content: patches[name]})
 	}
-	return tempFile(t, compress(t, "xz", tarOf(t, entries...)))
+	return tempFile(t, debiantest.Compress(t, "xz", debiantest.Tar(t, entries...)))
 }
 
 func upstreamTree(t testing.TB) string {
@@ -143,7 +145,7 @@ func TestAddDebian(t *testing.T) {
 
 func TestAddDebianWithoutPatches(t *testing.T) {
 	dir := upstreamTree(t)
-	applied, err := AddDebian(tempFile(t, tarOf(t, entry{name: "debian/control", content: "Source: x"})), dir)
+	applied, err := AddDebian(tempFile(t, debiantest.Tar(t, entry{Name: "debian/control", Content: "Source: x"})), dir)
 	require.NoError(t, err)
 	assert.Empty(t, applied)
 	assert.FileExists(t, filepath.Join(dir, "debian/control"))

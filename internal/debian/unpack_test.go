@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/debian/debiantest"
 )
 
 // tree lists what is below dir: mode, path, and link target or content.
@@ -47,21 +49,21 @@ func tree(t testing.TB, dir string) []string {
 }
 
 var sampleEntries = []entry{
-	{name: "./", kind: tar.TypeDir, mode: 0o755},
-	{name: "./lib/", kind: tar.TypeDir, mode: 0o755},
-	{name: "./lib/x.so.1", content: "library"},
-	{name: "./usr/bin/su", mode: 0o6755, content: "su"},
-	{name: "./usr/bin/sudo", kind: tar.TypeLink, link: "./usr/bin/su"},
-	{name: "./usr/bin/sh", kind: tar.TypeSymlink, link: "/bin/dash"},
-	{name: "./etc/closed/", kind: tar.TypeDir, mode: 0o555},
-	{name: "./etc/closed/f", mode: 0o600, content: "secret"},
+	{Name: "./", Kind: tar.TypeDir, Mode: 0o755},
+	{Name: "./lib/", Kind: tar.TypeDir, Mode: 0o755},
+	{Name: "./lib/x.so.1", Content: "library"},
+	{Name: "./usr/bin/su", Mode: 0o6755, Content: "su"},
+	{Name: "./usr/bin/sudo", Kind: tar.TypeLink, Link: "./usr/bin/su"},
+	{Name: "./usr/bin/sh", Kind: tar.TypeSymlink, Link: "/bin/dash"},
+	{Name: "./etc/closed/", Kind: tar.TypeDir, Mode: 0o555},
+	{Name: "./etc/closed/f", Mode: 0o600, Content: "secret"},
 }
 
 func TestUnpack(t *testing.T) {
 	for _, how := range []string{"xz", "gz", "zst", ""} {
 		t.Run("data.tar."+how, func(t *testing.T) {
 			dir := t.TempDir()
-			deb := tempFile(t, debOf(t, how, sampleEntries...))
+			deb := tempFile(t, debiantest.Deb(t, how, sampleEntries...))
 			for range 2 { // the second replaces the first
 				require.NoError(t, Unpack(deb, dir, UnpackOptions{}))
 				assert.Equal(t, []string{
@@ -79,7 +81,7 @@ func TestUnpack(t *testing.T) {
 			}
 			info, err := os.Stat(filepath.Join(dir, "lib/x.so.1"))
 			require.NoError(t, err)
-			assert.True(t, info.ModTime().Equal(mtime))
+			assert.True(t, info.ModTime().Equal(debiantest.Mtime))
 		})
 	}
 }
@@ -89,7 +91,7 @@ func TestUnpackFollowsUsrMerge(t *testing.T) {
 	for range 2 {
 		require.NoError(t, UsrMerge(dir))
 	}
-	require.NoError(t, Unpack(tempFile(t, debOf(t, "gz", sampleEntries...)), dir, UnpackOptions{}))
+	require.NoError(t, Unpack(tempFile(t, debiantest.Deb(t, "gz", sampleEntries...)), dir, UnpackOptions{}))
 	got := strings.Join(tree(t, dir), "\n")
 	assert.Contains(t, got, "link lib → usr/lib\n")
 	assert.Contains(t, got, "usr/lib/x.so.1 library")
@@ -97,7 +99,7 @@ func TestUnpackFollowsUsrMerge(t *testing.T) {
 
 func TestUnpackFilter(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, Unpack(tempFile(t, debOf(t, "gz", sampleEntries...)), dir, UnpackOptions{
+	require.NoError(t, Unpack(tempFile(t, debiantest.Deb(t, "gz", sampleEntries...)), dir, UnpackOptions{
 		Filter: func(name string) bool { return strings.HasPrefix(name, "usr/bin/s") && name != "usr/bin/sudo" },
 	}))
 	assert.Equal(t, []string{
@@ -109,27 +111,27 @@ func TestUnpackFilter(t *testing.T) {
 }
 
 func TestUnpackRefuses(t *testing.T) {
-	link := func(name, target string) entry { return entry{name: name, kind: tar.TypeSymlink, link: target} }
+	link := func(name, target string) entry { return entry{Name: name, Kind: tar.TypeSymlink, Link: target} }
 	tests := map[string]struct {
 		entries []entry
 		want    string
 	}{
-		"parent":               {[]entry{{name: "../evil", content: "x"}}, "leads outside"},
-		"hidden parent":        {[]entry{{name: "./a/../../evil", content: "x"}}, "leads outside"},
-		"absolute":             {[]entry{{name: "/evil", content: "x"}}, "leads outside"},
-		"hard link to parent":  {[]entry{{name: "a", kind: tar.TypeLink, link: "../outside"}}, "leads outside"},
-		"hard link through":    {[]entry{link("a", ".."), {name: "b", kind: tar.TypeLink, link: "a/outside"}}, "escapes"},
-		"through symlink":      {[]entry{link("a", ".."), {name: "a/evil", content: "x"}}, "escapes"},
-		"through absolute":     {[]entry{link("a", "/tmp"), {name: "a/evil", content: "x"}}, "escapes"},
-		"through two symlinks": {[]entry{link("d/a", ".."), link("b", "d/a/.."), {name: "b/evil", content: "x"}}, "escapes"},
-		"directory through":    {[]entry{link("a", ".."), {name: "a/evil", kind: tar.TypeDir}}, "escapes"},
+		"parent":               {[]entry{{Name: "../evil", Content: "x"}}, "leads outside"},
+		"hidden parent":        {[]entry{{Name: "./a/../../evil", Content: "x"}}, "leads outside"},
+		"absolute":             {[]entry{{Name: "/evil", Content: "x"}}, "leads outside"},
+		"hard link to parent":  {[]entry{{Name: "a", Kind: tar.TypeLink, Link: "../outside"}}, "leads outside"},
+		"hard link through":    {[]entry{link("a", ".."), {Name: "b", Kind: tar.TypeLink, Link: "a/outside"}}, "escapes"},
+		"through symlink":      {[]entry{link("a", ".."), {Name: "a/evil", Content: "x"}}, "escapes"},
+		"through absolute":     {[]entry{link("a", "/tmp"), {Name: "a/evil", Content: "x"}}, "escapes"},
+		"through two symlinks": {[]entry{link("d/a", ".."), link("b", "d/a/.."), {Name: "b/evil", Content: "x"}}, "escapes"},
+		"directory through":    {[]entry{link("a", ".."), {Name: "a/evil", Kind: tar.TypeDir}}, "escapes"},
 		"symlink through":      {[]entry{link("a", ".."), link("a/evil", "x")}, "escapes"},
-		"device":               {[]entry{{name: "sda", kind: tar.TypeBlock}}, "refused"},
-		"character device":     {[]entry{{name: "null", kind: tar.TypeChar}}, "refused"},
-		"pipe":                 {[]entry{{name: "fifo", kind: tar.TypeFifo}}, "refused"},
-		"link to nothing":      {[]entry{{name: "a", kind: tar.TypeLink, link: "b"}}, "no such file"},
-		"file over directory":  {[]entry{{name: "a/b", content: "x"}, {name: "a", content: "x"}}, "not empty"},
-		"file as directory":    {[]entry{{name: "a", content: "x"}, {name: "a/b", content: "x"}}, "file exists"},
+		"device":               {[]entry{{Name: "sda", Kind: tar.TypeBlock}}, "refused"},
+		"character device":     {[]entry{{Name: "null", Kind: tar.TypeChar}}, "refused"},
+		"pipe":                 {[]entry{{Name: "fifo", Kind: tar.TypeFifo}}, "refused"},
+		"link to nothing":      {[]entry{{Name: "a", Kind: tar.TypeLink, Link: "b"}}, "no such file"},
+		"file over directory":  {[]entry{{Name: "a/b", Content: "x"}, {Name: "a", Content: "x"}}, "not empty"},
+		"file as directory":    {[]entry{{Name: "a", Content: "x"}, {Name: "a/b", Content: "x"}}, "file exists"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +139,7 @@ func TestUnpackRefuses(t *testing.T) {
 			dir := filepath.Join(outer, "in")
 			require.NoError(t, os.Mkdir(dir, 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(outer, "outside"), nil, 0o644))
-			deb := tempFile(t, debOf(t, "gz", tt.entries...))
+			deb := tempFile(t, debiantest.Deb(t, "gz", tt.entries...))
 			err := Unpack(deb, dir, UnpackOptions{})
 			require.ErrorContains(t, err, tt.want)
 			assert.ErrorContains(t, err, deb)
@@ -155,7 +157,7 @@ func TestUnpackReplacesLinks(t *testing.T) {
 	victim := filepath.Join(outer, "victim")
 	require.NoError(t, os.WriteFile(victim, []byte("mine"), 0o644))
 	require.NoError(t, os.Symlink(victim, filepath.Join(dir, "f")))
-	require.NoError(t, Unpack(tempFile(t, debOf(t, "gz", entry{name: "f", content: "new"})), dir, UnpackOptions{}))
+	require.NoError(t, Unpack(tempFile(t, debiantest.Deb(t, "gz", entry{Name: "f", Content: "new"})), dir, UnpackOptions{}))
 	assert.Equal(t, []string{"-rw-r--r-- f new"}, tree(t, dir))
 	data, err := os.ReadFile(victim)
 	require.NoError(t, err)
@@ -167,7 +169,7 @@ func TestWalkRefusesBadFiles(t *testing.T) {
 	for i := range random {
 		random[i] = byte(i * i >> 3)
 	}
-	big := entry{name: "f", content: string(random)}
+	big := entry{Name: "f", Content: string(random)}
 	tests := map[string]struct {
 		data []byte
 		want string
@@ -175,15 +177,15 @@ func TestWalkRefusesBadFiles(t *testing.T) {
 		"empty":          {nil, "not a .deb"},
 		"web page":       {[]byte("<html>not found</html>"), "not a .deb"},
 		"only magic":     {[]byte(arMagic), "has no data.tar"},
-		"other archive":  {arOf([2]string{"x.o", "x"}), `first member is "x.o"`},
-		"no data":        {arOf([2]string{"debian-binary", "2.0\n"}, [2]string{"control.tar", ""}), "has no data.tar"},
+		"other archive":  {debiantest.Ar([2]string{"x.o", "x"}), `first member is "x.o"`},
+		"no data":        {debiantest.Ar([2]string{"debian-binary", "2.0\n"}, [2]string{"control.tar", ""}), "has no data.tar"},
 		"bad header":     {[]byte(arMagic + strings.Repeat("x", arHeader)), "bad member header"},
-		"negative size":  {[]byte(arMagic + strings.Replace(string(arOf([2]string{"debian-binary", "2.0\n"})[8:]), "4   ", "-4  ", 1)), "bad member header"},
-		"half a header":  {append(arOf([2]string{"debian-binary", "2.0\n"}), "data.tar"...), "cut off"},
-		"not compressed": {arOf([2]string{"debian-binary", "2.0\n"}, [2]string{"data.tar.xz", strings.Repeat("x", 1000)}), "data.tar.xz"},
+		"negative size":  {[]byte(arMagic + strings.Replace(string(debiantest.Ar([2]string{"debian-binary", "2.0\n"})[8:]), "4   ", "-4  ", 1)), "bad member header"},
+		"half a header":  {append(debiantest.Ar([2]string{"debian-binary", "2.0\n"}), "data.tar"...), "cut off"},
+		"not compressed": {debiantest.Ar([2]string{"debian-binary", "2.0\n"}, [2]string{"data.tar.xz", strings.Repeat("x", 1000)}), "data.tar.xz"},
 	}
 	for _, how := range []string{"xz", "gz", "zst", ""} {
-		data := debOf(t, how, big)
+		data := debiantest.Deb(t, how, big)
 		tests["cut off in the middle "+how] = struct {
 			data []byte
 			want string
@@ -209,7 +211,7 @@ func TestWalkRefusesBadFiles(t *testing.T) {
 
 func TestWalkFindsDamage(t *testing.T) {
 	for _, how := range []string{"xz", "gz", "zst"} {
-		data := debOf(t, how, entry{name: "f", content: strings.Repeat("some text ", 1000)})
+		data := debiantest.Deb(t, how, entry{Name: "f", Content: strings.Repeat("some text ", 1000)})
 		data[len(data)-40] ^= 0x10
 		require.Error(t, Walk(tempFile(t, data), func(_ *tar.Header, r io.Reader) error {
 			_, err := io.Copy(io.Discard, r)
@@ -219,7 +221,7 @@ func TestWalkFindsDamage(t *testing.T) {
 }
 
 func TestWalk(t *testing.T) {
-	deb := tempFile(t, debOf(t, "xz", sampleEntries...))
+	deb := tempFile(t, debiantest.Deb(t, "xz", sampleEntries...))
 	var seen []string
 	err := Walk(deb, func(hdr *tar.Header, r io.Reader) error {
 		seen = append(seen, hdr.Name)
@@ -240,21 +242,21 @@ func TestWalk(t *testing.T) {
 }
 
 func TestUnpackSource(t *testing.T) {
-	data := tarOf(t,
-		entry{name: "pax_global_header", kind: tar.TypeXGlobalHeader},
-		entry{name: "driver-1.0/", kind: tar.TypeDir, mode: 0o755},
-		entry{name: "driver-1.0/Makefile", content: "all:"},
-		entry{name: "driver-1.0/src/a.c", content: "int a;"},
-		entry{name: "driver-1.0/src/b.c", kind: tar.TypeLink, link: "driver-1.0/src/a.c"},
+	data := debiantest.Tar(t,
+		entry{Name: "pax_global_header", Kind: tar.TypeXGlobalHeader},
+		entry{Name: "driver-1.0/", Kind: tar.TypeDir, Mode: 0o755},
+		entry{Name: "driver-1.0/Makefile", Content: "all:"},
+		entry{Name: "driver-1.0/src/a.c", Content: "int a;"},
+		entry{Name: "driver-1.0/src/b.c", Kind: tar.TypeLink, Link: "driver-1.0/src/a.c"},
 	)
 	for _, how := range []string{"xz", "gz", "zst", ""} {
 		dir := t.TempDir()
-		require.NoError(t, UnpackSource(tempFile(t, compress(t, how, data)), dir))
+		require.NoError(t, UnpackSource(tempFile(t, debiantest.Compress(t, how, data)), dir))
 		assert.Equal(t, []string{
 			"-rw-r--r-- Makefile all:", "drwxr-xr-x src", "-rw-r--r-- src/a.c int a;", "-rw-r--r-- src/b.c int a;",
 		}, tree(t, dir))
 	}
-	bad := tarOf(t, entry{name: "d/a", kind: tar.TypeLink, link: "b"})
+	bad := debiantest.Tar(t, entry{Name: "d/a", Kind: tar.TypeLink, Link: "b"})
 	require.ErrorContains(t, UnpackSource(tempFile(t, bad), t.TempDir()), "outside")
 }
 
@@ -266,27 +268,27 @@ func TestLicence(t *testing.T) {
 		entry entry
 		want  string
 	}{
-		"machine-readable": {entry{name: "./usr/share/doc/x/copyright", content: dep5}, "GPL-2+, Expat"},
-		"free text":        {entry{name: "./usr/share/doc/x/copyright", content: "This is free\nsoftware.\n"}, "see copyright file"},
-		"empty":            {entry{name: "./usr/share/doc/x/copyright"}, "see copyright file"},
+		"machine-readable": {entry{Name: "./usr/share/doc/x/copyright", Content: dep5}, "GPL-2+, Expat"},
+		"free text":        {entry{Name: "./usr/share/doc/x/copyright", Content: "This is free\nsoftware.\n"}, "see copyright file"},
+		"empty":            {entry{Name: "./usr/share/doc/x/copyright"}, "see copyright file"},
 		"other package's": {
-			entry{name: "./usr/share/doc/x-dev", kind: tar.TypeSymlink, link: "x-base"}, "see copyright file of x-base",
+			entry{Name: "./usr/share/doc/x-dev", Kind: tar.TypeSymlink, Link: "x-base"}, "see copyright file of x-base",
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := Licence(tempFile(t, debOf(t, "gz", entry{name: "./usr/share/doc/x/NEWS"}, tt.entry)))
+			got, err := Licence(tempFile(t, debiantest.Deb(t, "gz", entry{Name: "./usr/share/doc/x/NEWS"}, tt.entry)))
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, got)
 		})
 	}
-	_, err := Licence(tempFile(t, debOf(t, "gz", entry{name: "f"})))
+	_, err := Licence(tempFile(t, debiantest.Deb(t, "gz", entry{Name: "f"})))
 	require.ErrorContains(t, err, "no copyright file")
 }
 
 func FuzzWalkDeb(f *testing.F) {
 	for _, how := range []string{"xz", "gz", "zst", ""} {
-		f.Add(debOf(f, how, sampleEntries...))
+		f.Add(debiantest.Deb(f, how, sampleEntries...))
 	}
 	f.Add([]byte(arMagic))
 	f.Fuzz(func(t *testing.T, data []byte) {
