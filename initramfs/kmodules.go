@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/therootcompany/xz"
+	"github.com/mikelolasagasti/xz"
 
 	"mkp2pimg/initramfs/layout"
 	"mkp2pimg/kmod/ko"
