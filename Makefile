@@ -20,7 +20,7 @@ smoke: bin/mkp2pimg ## boot the image in $(OUT) under QEMU on every described ma
 	bin/mkp2pimg smoke $(OUT) $(or $(FLAGS),--machine all)
 
 .PHONY: reproduce
-reproduce: bin/mkp2pimg ## build twice from one lock, cold, in two directories and as two users; compare
+reproduce: ## build once more, cold, in another directory and as another user; compare with $(OUT)
 	hack/reproduce $(OUT)
 
 .PHONY: bench

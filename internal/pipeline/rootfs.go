@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/lock"
@@ -16,6 +17,7 @@ func (in *inputs) rootfs(ctx context.Context, o *Options, m *modules, work strin
 		Release: in.lock.Kernel,
 		Source:  o.Source,
 		Work:    work,
+		Cache:   filepath.Join(o.Cache, "userland"),
 		Sets:    m.sets(),
 		Options: m.options,
 	}
