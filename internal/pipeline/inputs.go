@@ -191,8 +191,10 @@ func resolve(ctx context.Context, o *Options, driver *catalog.Release) (*lock.Lo
 	}{
 		{lock.Toolchain, append([]string{"linux-headers-" + kernel}, build.ToolchainPackages...), closure(build.ToolchainExclude(kernel)...)},
 		{lock.Kernel, []string{"linux-image-" + kernel}, alone},
-		{lock.Firmware, driver.Debian.Firmware, alone},
-		{lock.Userspace, driver.Debian.Userspace, alone},
+		// The driver refuses firmware and libraries of another release, and the
+		// newest in the archive are those of another one as soon as it moves on.
+		{lock.Firmware, versioned(driver.Debian.Firmware, driver.Debian.Version), alone},
+		{lock.Userspace, versioned(driver.Debian.Userspace, driver.Debian.Version), alone},
 		{lock.Libc, initramfs.LibcPackages, alone},
 		{lock.Emulator, qemu.Packages, closure()},
 	} {
@@ -231,17 +233,31 @@ func closure(exclude ...string) func(*debian.Index, []string) ([]*debian.Package
 	}
 }
 
-// alone finds packages without what they depend on.
+// alone finds packages ("name" or "name=version") without what they depend on.
 func alone(index *debian.Index, names []string) ([]*debian.Package, error) {
 	var pkgs []*debian.Package
 	for _, name := range names {
 		p, ok := index.Lookup(name)
 		if !ok {
-			return nil, fmt.Errorf("package %s is in none of the archive's suites", name)
+			err := fmt.Errorf("package %s is in none of the archive's suites", name)
+			bare, _, _ := strings.Cut(name, "=")
+			if p, ok := index.Lookup(bare); ok {
+				err = fmt.Errorf("%w: the newest there is %s of %s", err, p.Version, p.Origin.Name)
+			}
+			return nil, err
 		}
 		pkgs = append(pkgs, p)
 	}
 	return pkgs, nil
+}
+
+// versioned asks for one version of each package.
+func versioned(names []string, version string) []string {
+	var list []string
+	for _, name := range names {
+		list = append(list, name+"="+version)
+	}
+	return list
 }
 
 func addArchive(l *lock.Lock, origin *debian.Origin) {
