@@ -51,7 +51,7 @@ func (n *Netboot) Write(ctx context.Context, dir string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkTarget(dir); err != nil {
+	if err := CheckTarget(dir); err != nil {
 		return nil, err
 	}
 	m := n.Manifest

@@ -25,10 +25,25 @@ func (d *Dir) Kernel() string { return filepath.Join(d.Path, KernelName) }
 // Initrd returns the host path of the packed initramfs.
 func (d *Dir) Initrd() string { return filepath.Join(d.Path, InitrdName) }
 
+// DirError says that a directory is no netboot directory, or a damaged one.
+type DirError struct{ Err error }
+
+func (e *DirError) Error() string { return e.Err.Error() }
+
+func (e *DirError) Unwrap() error { return e.Err }
+
 // Open reads a netboot directory and verifies the SHA-256 of each of its files.
-// All that are missing or damaged are named in the error. Files that Write did
-// not make are not looked at.
+// All that are missing or damaged are named in the error, a *DirError. Files
+// that Write did not make are not looked at.
 func Open(dir string) (*Dir, error) {
+	d, err := open(dir)
+	if err != nil {
+		return nil, &DirError{err}
+	}
+	return d, nil
+}
+
+func open(dir string) (*Dir, error) {
 	data, err := os.ReadFile(filepath.Join(dir, SumsName))
 	if err != nil {
 		return nil, fmt.Errorf("not a netboot directory of %s: %w", ProductName, err)

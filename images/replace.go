@@ -20,8 +20,9 @@ func (e *NotOursError) Error() string {
 	return fmt.Sprintf("%s is not empty and holds no %s of %s: choose another directory or empty it", e.Dir, ManifestName, ProductName)
 }
 
-// checkTarget returns an error if dir exists and may not be replaced.
-func checkTarget(dir string) error {
+// CheckTarget returns an error if dir exists and Write would not replace it: a
+// *NotOursError, or why it can't be read.
+func CheckTarget(dir string) error {
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -3,7 +3,7 @@ package debian
 import (
 	"archive/tar"
 	"bytes"
-	"fmt"
+	"errors"
 	"io"
 	"io/fs"
 	"path"
@@ -39,7 +39,7 @@ func Licence(deb string) (string, error) {
 		return nil
 	})
 	if err == nil && licence == "" {
-		err = fmt.Errorf("%s: has no copyright file below %s", deb, docDir)
+		err = &DamagedError{deb, errors.New("it has no copyright file below " + docDir)}
 	}
 	return licence, err
 }

@@ -163,7 +163,7 @@ func (c *Client) read(ctx context.Context, indexes []index, fields []string, fn 
 	}
 	for i, x := range indexes {
 		if err := readIndex(paths[i], fields, func(p paragraph) error { return fn(x, p) }); err != nil {
-			return fmt.Errorf("%s: %w", x.name, err)
+			return &DamagedError{x.name, err}
 		}
 	}
 	return nil

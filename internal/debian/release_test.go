@@ -161,3 +161,56 @@ func FuzzParseRelease(f *testing.F) {
 		}
 	})
 }
+
+func TestReadKeyring(t *testing.T) {
+	a, b := newKey(t, debiantest.Decade), newKey(t, debiantest.Decade)
+	binary := debiantest.Keyring(t, a, b)
+	tests := map[string]struct {
+		data []byte
+		keys openpgp.EntityList
+		want string // in the error
+	}{
+		"binary":         {binary, openpgp.EntityList{a, b}, ""},
+		"armoured":       {debiantest.Armour(t, binary), openpgp.EntityList{a, b}, ""},
+		"two blocks":     {append(debiantest.Armour(t, debiantest.Keyring(t, b)), debiantest.Armour(t, debiantest.Keyring(t, a))...), openpgp.EntityList{b, a}, ""},
+		"empty":          {nil, nil, "it holds none"},
+		"text":           {[]byte("deb http://mirror.lab/debian bookworm main\n"), nil, "gpg --export"},
+		"cut off":        {binary[:len(binary)/3], nil, "gpg --export"},
+		"block cut off":  {debiantest.Armour(t, binary)[:200], nil, "gpg --export"},
+		"another block":  {sign(t, "text", a), nil, "gpg --export"},
+		"GnuPG's keybox": {[]byte("\x00\x00\x00\x20\x01\x01\x00\x02KBXf\x00\x00\x00\x00"), nil, "gpg --export"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			file := tempFile(t, tt.data)
+			keys, err := ReadKeyring(file)
+			if tt.want != "" {
+				require.ErrorContains(t, err, tt.want)
+				require.ErrorContains(t, err, file)
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, keys, len(tt.keys))
+			for i, key := range tt.keys {
+				assert.Equal(t, key.PrimaryKey.Fingerprint, keys[i].PrimaryKey.Fingerprint)
+			}
+		})
+	}
+	_, err := ReadKeyring("no-such-file")
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func FuzzParseKeyring(f *testing.F) {
+	binary := debiantest.Keyring(f, newKey(f, debiantest.Decade))
+	f.Add(binary)
+	f.Add(debiantest.Armour(f, binary))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		keys, err := parseKeyring(data)
+		if err != nil {
+			assert.Empty(t, keys)
+		}
+		for _, k := range keys {
+			assert.NotEmpty(t, k.PrimaryKey.Fingerprint)
+		}
+	})
+}

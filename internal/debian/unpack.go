@@ -27,7 +27,8 @@ type UnpackOptions struct {
 // inside dir are followed as far as they stay in it, so that /lib may be a
 // link to usr/lib. Files keep their permission bits and times; owners, setuid
 // and setgid bits are dropped, device nodes refused. Files that exist are
-// replaced. After an error dir holds a part of the package.
+// replaced. After an error dir holds a part of the package. A *DamagedError
+// blames the archive, other errors the file system.
 func Unpack(deb, dir string, opt UnpackOptions) error {
 	return unpack(deb, dir, opt, walkDeb)
 }
@@ -58,10 +59,30 @@ func walk(file string, entries func(io.Reader, visit) error, fn visit) error {
 		return err
 	}
 	defer f.Close()
-	if err := entries(bufio.NewReader(f), fn); err != nil && !errors.Is(err, fs.SkipAll) {
+	err = entries(bufio.NewReader(f), fn)
+	switch {
+	case err == nil, errors.Is(err, fs.SkipAll):
+		return nil
+	case is[*fs.PathError](err), is[*os.LinkError](err):
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	return nil
+	return &DamagedError{File: file, Err: err}
+}
+
+// DamagedError says that the content of a file is not what its kind has. If
+// the file's digest is right, the archive itself published it so.
+type DamagedError struct {
+	File string
+	Err  error
+}
+
+func (e *DamagedError) Error() string { return fmt.Sprintf("%s is damaged: %v", e.File, e.Err) }
+
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+func is[E error](err error) bool {
+	var e E
+	return errors.As(err, &e)
 }
 
 func unpack(file, dir string, opt UnpackOptions, entries func(io.Reader, visit) error) error {

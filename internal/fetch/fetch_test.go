@@ -486,7 +486,9 @@ func TestDocument(t *testing.T) {
 	require.ErrorContains(t, err, "longer than")
 	gone, _ := server(t, http.NotFound)
 	_, err = c.Document(t.Context(), gone, 10)
-	require.EqualError(t, err, "download "+gone+": 404 Not Found")
+	require.EqualError(t, err, "download f.deb: "+gone+": 404 Not Found")
+	var download *DownloadError
+	require.ErrorAs(t, err, &download)
 	requireClean(t, c.Dir)
 }
 

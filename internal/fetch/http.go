@@ -126,10 +126,12 @@ func (b *watchedBody) Close() error {
 }
 
 // Document returns the body at url, which no digest pins, such as a signed
-// index. It is not cached. A body longer than limit bytes is an error.
+// index. It is not cached. A body longer than limit bytes is an error. The
+// error is a *DownloadError or an *OfflineError.
 func (c *Client) Document(ctx context.Context, url string, limit int64) ([]byte, error) {
+	file := File{Name: url[strings.LastIndexByte(url, '/')+1:], URLs: []string{url}}
 	if c.Offline && !isLocal(url) {
-		return nil, &OfflineError{File: File{Name: url[strings.LastIndexByte(url, '/')+1:], URLs: []string{url}}}
+		return nil, &OfflineError{File: file}
 	}
 	var data []byte
 	err := c.retry(ctx, func() error {
@@ -141,11 +143,11 @@ func (c *Client) Document(ctx context.Context, url string, limit int64) ([]byte,
 		data, err = io.ReadAll(io.LimitReader(body, limit+1))
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("download %w", err)
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s: longer than the %d bytes that such a document may have", url, limit)
 	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("download %s: longer than the %d bytes that such a document may have", url, limit)
+	if err != nil {
+		return nil, &DownloadError{File: file, Errs: []error{err}}
 	}
 	return data, nil
 }

@@ -144,7 +144,20 @@ func (l *Lock) Sort() {
 	})
 }
 
-// Read reads and validates the lock file at path.
+// FileError says that a lock file can't be used.
+type FileError struct {
+	Path string
+	Err  error
+}
+
+func (e *FileError) Error() string {
+	return fmt.Sprintf("lock file %s: %v", e.Path, e.Err)
+}
+
+func (e *FileError) Unwrap() error { return e.Err }
+
+// Read reads and validates the lock file at path. The error is that of
+// os.ReadFile, or a *FileError.
 func Read(path string) (*Lock, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -152,7 +165,7 @@ func Read(path string) (*Lock, error) {
 	}
 	l, err := Parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, &FileError{path, err}
 	}
 	return l, nil
 }
