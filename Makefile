@@ -31,6 +31,10 @@ bench: bin/mkp2pimg ## measure the sizes and boot times of README's table
 test-network: ## tests that ask the real Debian mirror
 	MKP2PIMG_NETWORK=1 $(GO) test -run 'Network' ./internal/...
 
+.PHONY: patch-matrix
+patch-matrix: ## release by edit over TREES, a folder of source trees or a bare git clone with tags
+	MKP2PIMG_TREES=$(abspath $(TREES)) $(GO) test -timeout 60m -count 1 -run TestMatrix -v ./kmod/patch
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, golangci-lint
 	test -z "$$(gofmt -l .)"
