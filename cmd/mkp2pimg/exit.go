@@ -3,11 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"syscall"
 
+	"mkp2pimg/images"
 	"mkp2pimg/internal/debian"
 	"mkp2pimg/internal/fetch"
+	"mkp2pimg/internal/lock"
 	"mkp2pimg/internal/pipeline"
 	"mkp2pimg/internal/sandbox"
 	"mkp2pimg/kmod/build"
@@ -20,12 +24,12 @@ import (
 const (
 	exitOK          = 0
 	exitFailed      = 1   // what the command tested did not hold, or an error without a code of its own
-	exitUsage       = 64  // EX_USAGE: unknown command, flag, driver or machine
+	exitUsage       = 64  // EX_USAGE: unknown command, flag, driver, kernel or machine
 	exitData        = 65  // EX_DATAERR: a wrong checksum or signature, a damaged file, a tree the edits do not fit
 	exitUnavailable = 69  // EX_UNAVAILABLE: a download failed, or is needed but not allowed
 	exitBuild       = 70  // EX_SOFTWARE: the compiler failed
 	exitOS          = 71  // EX_OSERR: the host forbids what is needed, such as user namespaces
-	exitIO          = 74  // EX_IOERR: no space, or the cache can't be read or written
+	exitIO          = 74  // EX_IOERR: no space, or the cache or a file can't be read or written
 	exitInterrupted = 130 // 128 + SIGINT
 )
 
@@ -51,7 +55,8 @@ func exitCode(ctx context.Context, err error) int {
 		return quiet.code
 	case is[usageError](err), is[*pipeline.RequestError](err), is[*catalog.UnknownError](err):
 		return exitUsage
-	case is[*fetch.ChecksumError](err), is[*patch.RefusedError](err), is[*patch.TreeError](err),
+	case is[*fetch.ChecksumError](err), is[*debian.DamagedError](err), is[*lock.FileError](err), is[*images.DirError](err),
+		is[*patch.RefusedError](err), is[*patch.TreeError](err),
 		anyOf(err, debian.ErrUnsigned, debian.ErrUnknownKey, debian.ErrBadSignature, debian.ErrKeyExpired,
 			debian.ErrExpired, debian.ErrWrongSuite):
 		return exitData
@@ -61,7 +66,8 @@ func exitCode(ctx context.Context, err error) int {
 		return exitBuild
 	case is[*sandbox.ForbiddenError](err):
 		return exitOS
-	case is[*fetch.NoSpaceError](err), is[*fetch.CacheError](err), errors.Is(err, syscall.ENOSPC):
+	case is[*fetch.NoSpaceError](err), is[*fetch.CacheError](err), errors.Is(err, syscall.ENOSPC),
+		is[*fs.PathError](err), is[*os.LinkError](err):
 		return exitIO
 	}
 	return exitFailed

@@ -16,7 +16,8 @@ func newFetch() *cobra.Command {
 		Long: `Download every input of a build, and the emulator of "mkp2pimg smoke", into the
 cache and write the lock file. A build with --offline then needs no network.`,
 		Example: `  mkp2pimg fetch
-  mkp2pimg fetch --mirror http://mirror.lab/debian --security-mirror http://mirror.lab/debian-security`,
+  mkp2pimg fetch --mirror http://mirror.lab/debian --security-mirror http://mirror.lab/debian-security
+  mkp2pimg fetch --mirror http://aptly.lab --security-mirror http://aptly.lab/security --keyring lab.asc`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			o.Log, o.Progress = c.ErrOrStderr(), newProgress(c.ErrOrStderr())

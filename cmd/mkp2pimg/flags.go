@@ -19,6 +19,8 @@ func addInputFlags(c *cobra.Command, o *pipeline.Options) {
 	f.BoolVar(&o.Update, "update", false, "look for newer inputs and write the lock file anew")
 	f.StringVar(&o.Mirror, "mirror", "", "Debian mirror (default "+pipeline.DefaultMirror+")")
 	f.StringVar(&o.SecurityMirror, "security-mirror", "", "Debian security mirror (default "+pipeline.DefaultSecurityMirror+")")
+	f.StringVar(&o.Keyring, "keyring", "", "file of the OpenPGP keys that may sign the mirrors' indexes, armoured or binary,\n"+
+		"as of a mirror made with aptly (default Debian's own keys)")
 	f.BoolVar(&o.Offline, "offline", false, "use only what is in the cache")
 	f.StringVar(&o.Cache, "cache", defaultCache(), "cache directory")
 }

@@ -64,7 +64,7 @@ func newExitCodes() *cobra.Command {
    69  unavailable: a download failed, or is needed but not allowed (--offline)
    70  the compiler failed
    71  the host forbids what is needed, such as user namespaces
-   74  input/output: no space, or the cache can't be read or written
+   74  input/output: no space, or the cache or a file can't be read or written
   130  interrupted`,
 	}
 }

@@ -2,12 +2,11 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"mkp2pimg/images"
@@ -40,11 +39,11 @@ type Result struct {
 // is used again; if nothing changed since the image in o.Out was made, it is
 // verified and left alone.
 func Build(ctx context.Context, o Options) (*Result, error) {
-	if err := o.check(); err != nil {
+	if err := errors.Join(o.checkInputs(), o.checkImage()); err != nil {
 		return nil, err
 	}
 	s := &steps{log: o.Log}
-	in, err := s.inputs(ctx, &o)
+	in, err := s.inputs(ctx, &o, buildRoles...)
 	if err != nil {
 		return nil, err
 	}
@@ -240,21 +239,3 @@ func (in *inputs) epoch() time.Time {
 	}
 	return t
 }
-
-// check refuses requests that can't be built, before anything is downloaded.
-func (o *Options) check() error {
-	if o.Toolchain != ToolchainSandbox && o.Toolchain != ToolchainHost {
-		return &RequestError{fmt.Sprintf("toolchain %q: want %s or %s", o.Toolchain, ToolchainSandbox, ToolchainHost)}
-	}
-	text, err := os.ReadFile(filepath.Join(o.Source, "go.mod"))
-	if err != nil || !strings.HasPrefix(string(text), "module mkp2pimg\n") {
-		return &RequestError{fmt.Sprintf("%s is not the source of mkp2pimg, whose programs go into the image: "+
-			"run in a clone of the repository, or name one with --source-root", o.Source)}
-	}
-	return nil
-}
-
-// RequestError says what is wrong with Options.
-type RequestError struct{ Reason string }
-
-func (e *RequestError) Error() string { return e.Reason }

@@ -37,20 +37,20 @@ type inputs struct {
 // Fetch locks the inputs of a build if they aren't yet, and downloads all of
 // them into the cache, those of the emulator as well.
 func Fetch(ctx context.Context, o Options) (*lock.Lock, error) {
+	if err := o.checkInputs(); err != nil {
+		return nil, err
+	}
 	s := steps{log: o.Log}
-	l, err := s.inputs(ctx, &o)
+	in, err := s.inputs(ctx, &o, lock.Roles...)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.fetch(ctx, &o, l.lock, lock.Emulator); err != nil {
-		return nil, err
-	}
-	return l.lock, nil
+	return in.lock, nil
 }
 
 // inputs reads the lock file, or resolves the request and writes it, and
-// fetches what a build needs of it.
-func (s *steps) inputs(ctx context.Context, o *Options) (*inputs, error) {
+// fetches the inputs with one of the roles.
+func (s *steps) inputs(ctx context.Context, o *Options, roles ...lock.Role) (*inputs, error) {
 	var l *lock.Lock
 	var fresh bool
 	err := s.run("inputs", func() (string, error) {
@@ -68,10 +68,10 @@ func (s *steps) inputs(ctx context.Context, o *Options) (*inputs, error) {
 		return nil, err
 	}
 	if !fresh {
-		return s.fetch(ctx, o, l, buildRoles...)
+		return s.fetch(ctx, o, l, roles...)
 	}
 	// All of them, since the lock file names the licence of each.
-	in, err := s.fetch(ctx, o, l, append(buildRoles, lock.Emulator)...)
+	in, err := s.fetch(ctx, o, l, lock.Roles...)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func lockFor(ctx context.Context, o *Options) (l *lock.Lock, fresh bool, err err
 // fits says whether a lock is for what was asked for.
 func fits(l *lock.Lock, driver string, o *Options) error {
 	if l.Driver != driver || !ofSeries(l.Kernel, o.Kernel) {
-		return fmt.Errorf("%s is for driver %s and kernel %s, not for driver %s and kernel %s: "+
+		return refuse("%s is for driver %s and kernel %s, not for driver %s and kernel %s: "+
 			"use --update to write it anew, or --lock to name another file",
 			o.LockFile, l.Driver, l.Kernel, driver, o.Kernel)
 	}
@@ -164,10 +164,14 @@ func ofSeries(release, want string) bool {
 // resolve finds the inputs of a build in the archives.
 func resolve(ctx context.Context, o *Options, driver *catalog.Release) (*lock.Lock, error) {
 	if driver.Debian == nil {
-		return nil, fmt.Errorf("driver %s: its source is not in Debian, and this version builds from Debian only: choose %s",
+		return nil, refuse("driver %s: its source is not in Debian, and this version builds from Debian only: choose %s",
 			driver.Version, DefaultDriver)
 	}
-	client := &debian.Client{Fetch: o.fetcher()}
+	keys, err := o.keys()
+	if err != nil {
+		return nil, err
+	}
+	client := &debian.Client{Fetch: o.fetcher(), Keys: keys}
 	suites := debian.Suites(codename, o.Mirror, o.SecurityMirror)
 	index, err := client.Packages(ctx, arch, suites...)
 	if err != nil {
@@ -223,6 +227,7 @@ func resolve(ctx context.Context, o *Options, driver *catalog.Release) (*lock.Lo
 	}
 	l.Inputs = append(l.Inputs, lock.FromSource(lock.DriverSource, source, orig))
 	addArchive(l, source.Origin)
+	l.Sort() // as it will be read from its file
 	return l, l.Validate()
 }
 
@@ -252,10 +257,10 @@ func alone(index *debian.Index, names []string) ([]*debian.Package, error) {
 }
 
 // versioned asks for one version of each package.
-func versioned(names []string, version string) []string {
+func versioned(names []string, release string) []string {
 	var list []string
 	for _, name := range names {
-		list = append(list, name+"="+version)
+		list = append(list, name+"="+release)
 	}
 	return list
 }
@@ -289,7 +294,7 @@ func kernelRelease(index *debian.Index, want string) (string, error) {
 		}
 	}
 	if best == nil {
-		return "", fmt.Errorf("no generic kernel %q in the archive: it has %s", want, strings.Join(have, ", "))
+		return "", refuse("no generic kernel %q in the archive: it has %s", want, strings.Join(have, ", "))
 	}
 	return strings.TrimPrefix(best.Name, "linux-image-"), nil
 }
@@ -311,7 +316,7 @@ func (in *inputs) addLicences(ctx context.Context) error {
 				return ctx.Err()
 			}
 			input.Licence, err = debian.Licence(in.paths[input.SHA256])
-			return err
+			return of(*input, err)
 		})
 	}
 	return g.Wait()

@@ -42,6 +42,9 @@ type Options struct {
 	// Mirror and SecurityMirror override the base URLs of the archives, also
 	// of those named by a lock file. Empty keeps them.
 	Mirror, SecurityMirror string
+	// Keyring is a file with the OpenPGP keys that may sign the archives'
+	// indexes. Empty: Debian's own.
+	Keyring string
 
 	Out       string // directory of the image
 	Source    string // root of this Go module

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -37,7 +39,7 @@ func (in *inputs) root(ctx context.Context, o *Options, role lock.Role) (sandbox
 				return err
 			}
 			if err := debian.Unpack(in.paths[p.SHA256], dir, debian.UnpackOptions{}); err != nil {
-				return err
+				return of(p, err)
 			}
 		}
 		return nil
@@ -56,8 +58,20 @@ func digests(pkgs []lock.Input) []string {
 func (in *inputs) unpack(ctx context.Context, o *Options, p lock.Input) (dir string, err error) {
 	dir = o.unpackedDir(p.Name, p.SHA256)
 	return dir, cachedir.Make(ctx, dir, func(partial string) error {
-		return debian.Unpack(in.paths[p.SHA256], partial, debian.UnpackOptions{})
+		return of(p, debian.Unpack(in.paths[p.SHA256], partial, debian.UnpackOptions{}))
 	})
+}
+
+// of says which input an error is about: the cache's file names do not.
+func of(p lock.Input, err error) error {
+	var damaged *debian.DamagedError
+	if errors.As(err, &damaged) {
+		err = fmt.Errorf("%w (%s has it so: another copy is no help, another version may be)", err, p.Suite)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w", p.Name, p.Version, err)
+	}
+	return err
 }
 
 // source unpacks the driver's source.
@@ -65,6 +79,6 @@ func (in *inputs) source(ctx context.Context, o *Options) (dir, digest string, e
 	p := in.lock.ByRole(lock.DriverSource)[0]
 	dir = o.unpackedDir(p.Name, p.SHA256)
 	return dir, p.SHA256, cachedir.Make(ctx, dir, func(partial string) error {
-		return debian.UnpackSource(in.paths[p.SHA256], partial)
+		return of(p, debian.UnpackSource(in.paths[p.SHA256], partial))
 	})
 }

@@ -1,0 +1,103 @@
+// Package pipelinetest makes a Debian archive that has all inputs of a build:
+// real packages, but with nothing in them.
+package pipelinetest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/initramfs"
+	"mkp2pimg/internal/debian/debiantest"
+	"mkp2pimg/kmod/build"
+	"mkp2pimg/kmod/catalog"
+	"mkp2pimg/qemu"
+)
+
+// Suites of the archive, of a release as the pipeline reads it.
+const (
+	Main     = "bookworm"
+	Updates  = "bookworm-updates"
+	Security = "bookworm-security"
+)
+
+// Components of each suite.
+var Components = []string{"main", "contrib", "non-free", "non-free-firmware"}
+
+// Kernels of the archive, newest of their series. Newest612 is newer by its
+// number, though not by its letters, than the other of 6.12.
+const (
+	Newest61  = "6.1.0-10-amd64"
+	Older612  = "6.12.9+deb12-amd64"
+	Newest612 = "6.12.117+deb12-amd64"
+)
+
+// Mirror is the archive, its server and the file with its key.
+type Mirror struct {
+	*debiantest.Archive
+	*debiantest.Server
+	Keyring string
+	Driver  *catalog.Release
+	// Source and Firmware are paths of inputs below the mirror's base.
+	Source, Firmware string
+}
+
+// New makes and serves the archive.
+func New(t testing.TB) *Mirror {
+	t.Helper()
+	driver, err := catalog.Lookup("")
+	require.NoError(t, err)
+	m := &Mirror{Archive: debiantest.NewArchive(t, time.Now()), Driver: driver}
+	m.Keyring = filepath.Join(t.TempDir(), "lab.asc")
+	require.NoError(t, os.WriteFile(m.Keyring, debiantest.Armour(t, debiantest.Keyring(t, m.Key)), 0o644))
+	m.Fill(t)
+	m.Server = m.Serve(t)
+	return m
+}
+
+// Fill puts the packages into the archive and publishes it.
+func (m *Mirror) Fill(t testing.TB) {
+	t.Helper()
+	add := func(suite, component, name, version string, fields ...string) string {
+		return m.Add(t, suite, component, debiantest.Package{Name: name, Version: version, Fields: fields})
+	}
+	for release, version := range map[string]string{
+		"6.1.0-9-amd64": "6.1.27-1",
+		Newest61:        "6.1.38-1",
+		Older612:        "6.12.9-1~bpo12+1",
+		Newest612:       "6.12.117-1~bpo12+1",
+	} {
+		add(Main, "main", "linux-image-"+release, version, "Depends: linux-base")
+		add(Main, "main", "linux-headers-"+release, version, "Depends: linux-image-"+release+" | linux-image-"+release+"-unsigned, pahole")
+	}
+	// Newer than all, and never to be taken.
+	for _, flavour := range []string{"-cloud-amd64", "-rt-amd64", "-amd64-dbg", "-amd64-unsigned"} {
+		add(Main, "main", "linux-image-6.12.200+deb12"+flavour, "6.12.200-1")
+	}
+	add(Main, "main", "linux-image-amd64", "6.12.200-1")
+
+	for _, name := range append(build.ToolchainPackages, qemu.Packages...) {
+		add(Main, "main", name, "1", "Depends: libc6")
+	}
+	for _, name := range initramfs.LibcPackages {
+		add(Main, "main", name, "2.36-9")
+		add(Security, "main", name, "2.36-9+deb12u1")
+	}
+	d := m.Driver.Debian
+	for _, name := range d.Firmware {
+		m.Firmware = add(Main, "non-free-firmware", name, d.Version)
+		add(Security, "non-free-firmware", name, "999-1")
+	}
+	for _, name := range d.Userspace {
+		add(Main, "non-free", name, d.Version)
+		add(Security, "non-free", name, "999-1")
+	}
+	m.Source = m.AddSource(t, Main, "contrib", d.Source, d.SourceVersion,
+		debiantest.Entry{Name: "driver/version.mk", Content: "NVIDIA_VERSION = " + m.Driver.Version + "\n"})
+	for _, suite := range []string{Main, Updates, Security} {
+		m.Publish(t, suite, Components)
+	}
+}
