@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -19,9 +20,18 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second signal ends the program at once.
 	context.AfterFunc(ctx, stop)
-	err := newRoot().ExecuteContext(ctx)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run executes a command line and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
 	if err != nil && !errors.As(err, new(quietError)) {
-		fmt.Fprintf(os.Stderr, "mkp2pimg: %v\n", err)
+		fmt.Fprintf(stderr, "mkp2pimg: %v\n", err)
 	}
-	os.Exit(exitCode(ctx, err))
+	return exitCode(ctx, err)
 }

@@ -136,7 +136,7 @@ func lockFor(ctx context.Context, o *Options) (l *lock.Lock, fresh bool, err err
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return nil, false, err
+			return nil, false, fmt.Errorf("%w (--update writes it anew)", err)
 		default:
 			return l, false, fits(l, release.Version, o)
 		}

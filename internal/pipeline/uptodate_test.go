@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"bytes"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mkp2pimg/images"
-	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/lock"
+	"mkp2pimg/internal/pipeline/pipelinetest"
 )
 
 func TestSourceDigest(t *testing.T) {
@@ -73,29 +72,12 @@ func TestSourceDigestOfThisModule(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// writeImage writes a small image to o.Out.
-func writeImage(t *testing.T, o *Options, driver string) {
-	t.Helper()
-	kernel := filepath.Join(t.TempDir(), "vmlinuz")
-	require.NoError(t, os.WriteFile(kernel, []byte("kernel"), 0o644))
-	n := &images.Netboot{
-		Manifest: images.Manifest{Driver: driver, Kernel: "6.12.117+deb12-amd64", CommandLine: images.DefaultCommandLine},
-		Kernel:   kernel,
-		Initrd: func(w io.Writer) (initramfs.Sizes, error) {
-			_, err := io.WriteString(w, "initrd")
-			return initramfs.Sizes{Packed: 6, Raw: 6}, err
-		},
-	}
-	_, err := n.Write(t.Context(), o.Out)
-	require.NoError(t, err)
-}
-
 func TestUpToDate(t *testing.T) {
 	o := &Options{Out: filepath.Join(t.TempDir(), "out"), Cache: t.TempDir()}
 	assert.Nil(t, o.upToDate("key"), "nothing was ever built")
 	require.ErrorIs(t, o.remember("key"), os.ErrNotExist, "no image, nothing to remember")
 
-	writeImage(t, o, "535.261.03")
+	pipelinetest.WriteImage(t, o.Out, "535.261.03", nil)
 	assert.Nil(t, o.upToDate("key"), "an image of unknown making")
 	require.NoError(t, o.remember("key"))
 	m := o.upToDate("key")
@@ -113,7 +95,7 @@ func TestUpToDate(t *testing.T) {
 	require.NoError(t, os.Remove(initrd))
 	assert.Nil(t, o.upToDate("key"), "a file is gone")
 
-	writeImage(t, o, "550.163.01")
+	pipelinetest.WriteImage(t, o.Out, "550.163.01", nil)
 	assert.Nil(t, o.upToDate("key"), "another image in its place")
 	require.NoError(t, o.remember("other key"))
 	assert.NotNil(t, o.upToDate("other key"))
@@ -122,7 +104,7 @@ func TestUpToDate(t *testing.T) {
 
 func TestRememberNamesTheCacheItCannotWrite(t *testing.T) {
 	o := &Options{Out: filepath.Join(t.TempDir(), "out"), Cache: filepath.Join(t.TempDir(), "file")}
-	writeImage(t, o, "535.261.03")
+	pipelinetest.WriteImage(t, o.Out, "535.261.03", nil)
 	require.NoError(t, os.WriteFile(o.Cache, nil, 0o644))
 	require.ErrorContains(t, o.remember("key"), o.Cache)
 }
