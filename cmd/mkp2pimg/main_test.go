@@ -23,8 +23,14 @@ func TestMain(m *testing.M) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"} {
 		os.Unsetenv(name)
 	}
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
 	os.Exit(m.Run())
 }
+
+// asProgram is set in the environment of a test that runs itself as mkp2pimg.
+const asProgram = "MKP2PIMG_TEST_AS_PROGRAM"
 
 // bench is a place to run commands in: an archive, and a directory for the
 // cache and what commands write.
@@ -44,9 +50,16 @@ func newBench(t *testing.T) *bench {
 	}
 }
 
-// run executes a command. Those that take inputs get them from the archive,
-// unless args say otherwise.
+// run executes a command.
 func (b *bench) run(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = run(ctx, b.args(args...), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// args completes a command line: commands that take inputs get them from the
+// archive, unless args say otherwise.
+func (b *bench) args(args ...string) []string {
 	if args[0] == "fetch" || args[0] == "build" {
 		args = append([]string{
 			args[0], "--cache", b.cache, "--lock", b.lock,
@@ -56,9 +69,7 @@ func (b *bench) run(ctx context.Context, args ...string) (code int, stdout, stde
 	if args[0] == "build" {
 		args = append(args, "--out", b.out)
 	}
-	var out, errs bytes.Buffer
-	code = run(ctx, args, &out, &errs)
-	return code, out.String(), errs.String()
+	return args
 }
 
 // left lists what commands left beside the cache.

@@ -174,6 +174,9 @@ func resolve(ctx context.Context, o *Options, driver *catalog.Release) (*lock.Lo
 	client := &debian.Client{Fetch: o.fetcher(), Keys: keys}
 	suites := debian.Suites(codename, o.Mirror, o.SecurityMirror)
 	index, err := client.Packages(ctx, arch, suites...)
+	if errors.Is(err, debian.ErrUnknownKey) {
+		err = fmt.Errorf("%w (if the mirror has a key of its own, name its file with --keyring)", err)
+	}
 	if err != nil {
 		return nil, err
 	}

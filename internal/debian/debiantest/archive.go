@@ -100,6 +100,19 @@ func NewArchive(t testing.TB, now time.Time) *Archive {
 	}
 }
 
+// Clone returns a copy to change on its own.
+func (a *Archive) Clone() *Archive {
+	c := *a
+	c.Files, c.Lines, c.stanzas = maps.Clone(a.Files), maps.Clone(a.Lines), maps.Clone(a.stanzas)
+	for at, list := range c.stanzas {
+		c.stanzas[at] = slices.Clip(list) // or both would append in the same place
+	}
+	for suite, lines := range c.Lines {
+		c.Lines[suite] = slices.Clip(lines)
+	}
+	return &c
+}
+
 // Put adds a file, or replaces it.
 func (a *Archive) Put(name string, data []byte) { a.Files[name] = &fstest.MapFile{Data: data} }
 

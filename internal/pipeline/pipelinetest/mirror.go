@@ -5,6 +5,7 @@ package pipelinetest
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,18 +46,29 @@ type Mirror struct {
 	Source, Firmware string
 }
 
-// New makes and serves the archive.
+// New serves an archive of the test's own.
 func New(t testing.TB) *Mirror {
 	t.Helper()
-	driver, err := catalog.Lookup("")
-	require.NoError(t, err)
-	m := &Mirror{Archive: debiantest.NewArchive(t, time.Now()), Driver: driver}
+	once.Do(func() {
+		driver, err := catalog.Lookup("")
+		require.NoError(t, err)
+		first = &Mirror{Archive: debiantest.NewArchive(t, time.Now()), Driver: driver}
+		first.Fill(t)
+	})
+	require.NotNil(t, first)
+	m := *first
+	m.Archive = first.Clone()
 	m.Keyring = filepath.Join(t.TempDir(), "lab.asc")
 	require.NoError(t, os.WriteFile(m.Keyring, debiantest.Armour(t, debiantest.Keyring(t, m.Key)), 0o644))
-	m.Fill(t)
 	m.Server = m.Serve(t)
-	return m
+	return &m
 }
+
+// first is what all others are copies of: packing it takes a while.
+var (
+	once  sync.Once
+	first *Mirror
+)
 
 // Fill puts the packages into the archive and publishes it.
 func (m *Mirror) Fill(t testing.TB) {
