@@ -21,7 +21,7 @@ import (
 	"mkp2pimg/internal/pipeline/pipelinetest"
 )
 
-// nothing is broken: the command line itself is wrong.
+// nothing is broken at the archive: the command line asks for the wrong thing.
 func nothing(*testing.T, *bench) func() { return func() {} }
 
 // file breaks one file of the archive.
@@ -84,7 +84,7 @@ func TestBadInputs(t *testing.T) {
 	past := time.Now().AddDate(0, 0, -2)
 	tests := map[string]struct {
 		args  []string
-		spoil func(*testing.T, *bench) (repair func())
+		spoil func(*testing.T, *bench) (repair func()) // nil: the mistake touches no cache
 		code  int
 		want  string // regular expression, in the message
 	}{
@@ -141,23 +141,23 @@ func TestBadInputs(t *testing.T) {
 		},
 
 		// The request.
-		"unknown driver":             {[]string{"fetch", "--driver", "999"}, nothing, exitUsage, `driver "999" is not known; near it are`},
-		"unknown driver release":     {[]string{"fetch", "--driver", "535.1.1"}, nothing, exitUsage, `driver "535.1.1" .*535\.`},
-		"driver that Debian lacks":   {[]string{"fetch", "--driver", "580"}, nothing, exitUsage, `driver 580\S+: its source is not in Debian.*choose 535\.261\.03`},
-		"unknown kernel":             {[]string{"fetch", "--kernel", "5.10"}, nothing, exitUsage, `no generic kernel "5.10" in the archive: it has 6\.1\.0`},
-		"mirror that is no URL":      {[]string{"fetch", "--mirror", "mirror.lab/debian"}, nothing, exitUsage, `mirror "mirror.lab/debian": want an http, https or file URL`},
-		"missing keyring":            {[]string{"fetch", "--keyring", "none.asc"}, nothing, exitUsage, `keyring: .*none\.asc: no such file`},
+		"unknown driver":             {[]string{"fetch", "--driver", "999"}, nil, exitUsage, `driver "999" is not known; near it are`},
+		"unknown driver release":     {[]string{"fetch", "--driver", "535.1.1"}, nil, exitUsage, `driver "535.1.1" .*535\.`},
+		"driver that Debian lacks":   {[]string{"fetch", "--driver", "580"}, nil, exitUsage, `driver 580\S+: its source is not in Debian.*choose 535\.261\.03`},
+		"unknown kernel":             {[]string{"fetch", "--kernel", "5.10"}, nil, exitUsage, `no generic kernel "5.10" in the archive: it has 6\.1\.0`},
+		"mirror that is no URL":      {[]string{"fetch", "--mirror", "mirror.lab/debian"}, nil, exitUsage, `mirror "mirror.lab/debian": want an http, https or file URL`},
+		"missing keyring":            {[]string{"fetch", "--keyring", "none.asc"}, nil, exitUsage, `keyring: .*none\.asc: no such file`},
 		"empty keyring":              {[]string{"fetch"}, local(keyring, ""), exitUsage, `keyring: \S+lab\.asc: not a keyring.*gpg --export.*holds none`},
 		"keyring that is a keybox":   {[]string{"fetch"}, local(keyring, "\x00\x00\x00\x20\x01\x01\x00\x02KBXf"), exitUsage, `keyring: .*gpg --export`},
-		"lock file in no directory":  {[]string{"fetch", "--lock", "none/a.lock"}, nothing, exitUsage, `lock file none/a\.lock: there is no directory none`},
-		"unknown toolchain":          {[]string{"build", "--source-root", "../..", "--toolchain", "clang"}, nothing, exitUsage, `toolchain "clang": want sandbox or host`},
-		"unknown edits":              {[]string{"build", "--source-root", "../..", "--edits", "some"}, nothing, exitUsage, `edits "some": want one of \[auto`},
-		"negative number of jobs":    {[]string{"build", "--source-root", "../..", "--jobs", "-1"}, nothing, exitUsage, `jobs -1: want`},
-		"jobs that are no number":    {[]string{"build", "--jobs", "many"}, nothing, exitUsage, `"many" for "-j, --jobs" flag.*mkp2pimg build --help`},
-		"source that is no clone":    {[]string{"build", "--source-root", ".."}, nothing, exitUsage, `\.\. is not the source of mkp2pimg.*--source-root`},
-		"unknown flag":               {[]string{"fetch", "--fast"}, nothing, exitUsage, `unknown flag: --fast \(see "mkp2pimg fetch --help"\)`},
-		"unknown command":            {[]string{"biuld"}, nothing, exitUsage, `unknown command "biuld"`},
-		"argument that is not taken": {[]string{"fetch", "all"}, nothing, exitUsage, `unknown command "all" for "mkp2pimg fetch"`},
+		"lock file in no directory":  {[]string{"fetch", "--lock", "none/a.lock"}, nil, exitUsage, `lock file none/a\.lock: there is no directory none`},
+		"unknown toolchain":          {[]string{"build", "--source-root", "../..", "--toolchain", "clang"}, nil, exitUsage, `toolchain "clang": want sandbox or host`},
+		"unknown edits":              {[]string{"build", "--source-root", "../..", "--edits", "some"}, nil, exitUsage, `edits "some": want one of \[auto`},
+		"negative number of jobs":    {[]string{"build", "--source-root", "../..", "--jobs", "-1"}, nil, exitUsage, `jobs -1: want`},
+		"jobs that are no number":    {[]string{"build", "--jobs", "many"}, nil, exitUsage, `"many" for "-j, --jobs" flag.*mkp2pimg build --help`},
+		"source that is no clone":    {[]string{"build", "--source-root", ".."}, nil, exitUsage, `\.\. is not the source of mkp2pimg.*--source-root`},
+		"unknown flag":               {[]string{"fetch", "--fast"}, nil, exitUsage, `unknown flag: --fast \(see "mkp2pimg fetch --help"\)`},
+		"unknown command":            {[]string{"biuld"}, nil, exitUsage, `unknown command "biuld"`},
+		"argument that is not taken": {[]string{"fetch", "all"}, nil, exitUsage, `unknown command "all" for "mkp2pimg fetch"`},
 		"directory of someone else": {
 			[]string{"build", "--source-root", "../.."},
 			func(t *testing.T, b *bench) func() {
@@ -180,6 +180,11 @@ func TestBadInputs(t *testing.T) {
 		"incomplete lock file": {
 			[]string{"fetch"}, local(lockFile, `{"version": 1, "driver": "535.261.03"}`), exitData,
 			`lock file \S+mkp2pimg\.lock: lock: kernel is empty`,
+		},
+		"lock file without inputs": {
+			[]string{"build", "--source-root", "../.."},
+			local(lockFile, `{"version": 1, "driver": "535.261.03", "kernel": "6.12.117+deb12-amd64", "archives": [], "inputs": []}`),
+			exitData, `lock file \S+mkp2pimg\.lock: it has no input with role toolchain \(--update writes it anew\)`,
 		},
 		"lock file of a newer format": {
 			[]string{"fetch"}, local(lockFile, `{"version": 9, "new": true}`), exitData,
@@ -215,7 +220,10 @@ func TestBadInputs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			repair := tt.spoil(t, b)
+			repair := func() {}
+			if tt.spoil != nil {
+				repair = tt.spoil(t, b)
+			}
 			before := b.left(t)
 			code, stdout, stderr := b.run(t.Context(), tt.args...)
 			assert.Equal(t, tt.code, code)
@@ -224,10 +232,26 @@ func TestBadInputs(t *testing.T) {
 			assert.Empty(t, stdout)
 			assert.Equal(t, before, b.left(t), "no output")
 			b.requireCacheWhole(t)
-			repair()
-			b.requireGoodRun(t)
+			if tt.spoil != nil {
+				repair()
+				b.requireGoodRun(t)
+			}
 		})
 	}
+}
+
+// TestBuildOfAnotherSource builds from an archive whose driver source lacks
+// what the edits are for.
+func TestBuildOfAnotherSource(t *testing.T) {
+	b := newBench(t)
+	code, stdout, stderr := b.run(t.Context(), "build", "--source-root", "../..")
+	assert.Equal(t, exitData, code)
+	assert.Empty(t, stdout)
+	b.Golden(t, "build.txt", filepath.Dir(b.cache), stderr)
+	assert.NoDirExists(t, b.out)
+	scratch, err := filepath.Glob(filepath.Join(b.cache, "scratch-*"))
+	require.NoError(t, err)
+	assert.Empty(t, scratch)
 }
 
 func TestBadImages(t *testing.T) {

@@ -20,9 +20,6 @@ import (
 
 func TestMain(m *testing.M) {
 	debiantest.NoNames()
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"} {
-		os.Unsetenv(name)
-	}
 	if os.Getenv(asProgram) != "" {
 		main()
 	}

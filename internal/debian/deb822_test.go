@@ -88,7 +88,7 @@ func FuzzReadParagraphs(f *testing.F) {
 
 func FuzzPackages(f *testing.F) {
 	f.Add(debiantest.Stanza("libfoo", "1:2.0-1", "Depends: libc6 (>= 2.3) | foo, bar:any", "Provides: baz (= 1)", "Source: foo (2)"))
-	f.Fuzz(func(t *testing.T, text string) {
+	f.Fuzz(func(_ *testing.T, text string) {
 		x := &Index{versions: make(map[string][]*Package)}
 		err := readParagraphs(strings.NewReader(text), packageFields, func(f paragraph) error {
 			p, err := newPackage(f)

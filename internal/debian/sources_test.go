@@ -13,7 +13,8 @@ import (
 	"mkp2pimg/internal/debian/debiantest"
 )
 
-func sourceText(field, name, version string) string {
+func sourceText(field, version string) string {
+	const name = "driver"
 	base := name + "_" + version
 	return fmt.Sprintf("%s: %s\nVersion: %s\nFormat: 3.0 (quilt)\nDirectory: pool/%[2]s\n"+
 		"Files:\n 0123 5 x\nChecksums-Sha256:\n %[4]s 5 %[5]s-1.dsc\n %[4]s 6 %[5]s.orig.tar.xz\n"+
@@ -23,7 +24,7 @@ func sourceText(field, name, version string) string {
 
 func TestSources(t *testing.T) {
 	a := debiantest.NewArchive(t, now)
-	a.Index(t, "stable", "contrib/source/Sources.xz", sourceText("Package", "driver", "535")+"\n"+sourceText("Package", "driver", "1:1"))
+	a.Index(t, "stable", "contrib/source/Sources.xz", sourceText("Package", "535")+"\n"+sourceText("Package", "1:1"))
 	a.Release(t, "stable")
 	mirror, c := serve(t, a)
 	x, err := c.Sources(t.Context(), Suite{Name: "stable", Mirror: mirror, Components: []string{"contrib"}})
@@ -52,7 +53,7 @@ func TestSources(t *testing.T) {
 }
 
 func TestParseDSC(t *testing.T) {
-	text := sourceText("Source", "driver", "535")
+	text := sourceText("Source", "535")
 	for name, data := range map[string][]byte{"plain": []byte(text), "signed": sign(t, text, newKey(t, debiantest.Decade))} {
 		t.Run(name, func(t *testing.T) {
 			s, err := ParseDSC(data)
@@ -82,7 +83,7 @@ func TestParseDSC(t *testing.T) {
 }
 
 func FuzzParseDSC(f *testing.F) {
-	f.Add([]byte(sourceText("Source", "driver", "535")))
+	f.Add([]byte(sourceText("Source", "535")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := ParseDSC(data)
 		if err != nil {

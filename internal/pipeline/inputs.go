@@ -132,7 +132,9 @@ func lockFor(ctx context.Context, o *Options) (l *lock.Lock, fresh bool, err err
 		return nil, false, err
 	}
 	if !o.Update {
-		l, err = lock.Read(o.LockFile)
+		if l, err = lock.Read(o.LockFile); err == nil {
+			err = complete(l, o.LockFile)
+		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
@@ -151,6 +153,16 @@ func fits(l *lock.Lock, driver string, o *Options) error {
 		return refuse("%s is for driver %s and kernel %s, not for driver %s and kernel %s: "+
 			"use --update to write it anew, or --lock to name another file",
 			o.LockFile, l.Driver, l.Kernel, driver, o.Kernel)
+	}
+	return nil
+}
+
+// complete says whether a lock has all that a build reads.
+func complete(l *lock.Lock, path string) error {
+	for _, role := range buildRoles {
+		if len(l.ByRole(role)) == 0 {
+			return &lock.FileError{Path: path, Err: fmt.Errorf("it has no input with role %s", role)}
+		}
 	}
 	return nil
 }

@@ -64,8 +64,7 @@ func (in *inputs) unpack(ctx context.Context, o *Options, p lock.Input) (dir str
 
 // of says which input an error is about: the cache's file names do not.
 func of(p lock.Input, err error) error {
-	var damaged *debian.DamagedError
-	if errors.As(err, &damaged) {
+	if _, ok := errors.AsType[*debian.DamagedError](err); ok {
 		err = fmt.Errorf("%w (%s has it so: another copy is no help, another version may be)", err, p.Suite)
 	}
 	if err != nil {

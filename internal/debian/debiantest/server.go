@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -57,9 +58,15 @@ func (s *Server) Requests() []string {
 	return paths
 }
 
-// NoNames makes every host name unknown to this process: a test that asks
-// another server than its own is told so at once, with a network or without.
+// NoNames makes every host name unknown to this process, and has it use no
+// proxy: a test that asks another server than its own is told so at once, with a
+// network or without.
 func NoNames() {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"} {
+		if err := os.Unsetenv(name); err != nil {
+			panic(err)
+		}
+	}
 	net.DefaultResolver = &net.Resolver{
 		PreferGo: true,
 		Dial: func(context.Context, string, string) (net.Conn, error) {

@@ -83,7 +83,11 @@ func (m *Mirror) Fill(t testing.TB) {
 		Newest612:       "6.12.117-1~bpo12+1",
 	} {
 		add(Main, "main", "linux-image-"+release, version, "Depends: linux-base")
-		add(Main, "main", "linux-headers-"+release, version, "Depends: linux-image-"+release+" | linux-image-"+release+"-unsigned, pahole")
+		m.Add(t, Main, "main", debiantest.Package{
+			Name: "linux-headers-" + release, Version: version,
+			Fields:  []string{"Depends: linux-image-" + release + " | linux-image-" + release + "-unsigned, pahole"},
+			Entries: []debiantest.Entry{{Name: "lib/modules/" + release + "/build/include/linux/pci.h"}},
+		})
 	}
 	// Newer than all, and never to be taken.
 	for _, flavour := range []string{"-cloud-amd64", "-rt-amd64", "-amd64-dbg", "-amd64-unsigned"} {

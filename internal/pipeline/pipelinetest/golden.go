@@ -1,0 +1,36 @@
+package pipelinetest
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var measured = regexp.MustCompile(`[ \d]{5}\d\.\d s [ \d]{5}\d MB`)
+
+// Golden compares what a command on the archive said with a file below
+// testdata. What differs from run to run is left out: times, memory, the
+// archive's date, and the directory dir.
+func (m *Mirror) Golden(t testing.TB, name, dir, text string) {
+	t.Helper()
+	text = measured.ReplaceAllString(text, "     #.# s      # MB")
+	text = strings.ReplaceAll(text, dir, "DIR")
+	text = strings.ReplaceAll(text, m.Now.AddDate(0, 0, -9).UTC().Format(time.DateOnly), "DATE")
+	file := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), text)
+}
