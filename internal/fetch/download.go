@@ -68,8 +68,7 @@ func (c *Client) download(ctx context.Context, f File, path string) (err error) 
 		if err == nil {
 			return d.commit(path)
 		}
-		var local localError
-		if errors.As(err, &local) {
+		if local, ok := errors.AsType[localError](err); ok {
 			return local.error
 		}
 		if ctx.Err() != nil {

@@ -45,13 +45,14 @@ func (e *statusError) Error() string {
 // temporary reports whether asking again may help: anything but a clear
 // answer of the server or a failure on this side.
 func temporary(err error) bool {
-	var status *statusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*statusError](err); ok {
 		return status.code >= 500 || status.code == http.StatusTooManyRequests
 	}
-	var local localError
-	var dns *net.DNSError
-	return !errors.As(err, &local) && !(errors.As(err, &dns) && dns.IsNotFound)
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return !dns.IsNotFound
+	}
+	_, local := errors.AsType[localError](err)
+	return !local
 }
 
 // open asks for the bytes of url from offset on. It returns the body and the

@@ -28,7 +28,7 @@ func (c *Client) checkSpace(files []File) error {
 	}
 	free, err := freeSpace(c.Dir)
 	if err != nil || need <= free {
-		return nil // an unusable directory is reported where it is used
+		return nil //nolint:nilerr // an unusable directory is reported where it is used
 	}
 	if len(missing) > 1 {
 		name = fmt.Sprintf("%d files", len(missing))
