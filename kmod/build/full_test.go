@@ -1,0 +1,120 @@
+package build
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/sandbox"
+	"mkp2pimg/kmod/ko"
+	"mkp2pimg/kmod/patch"
+)
+
+// TestFull compiles a real driver twice, which takes many minutes: stock and
+// then edited, from the objects of the stock build; and the edited source from
+// nothing, in another directory. The edited modules must be the same bytes.
+//
+// Its environment: MKP2PIMG_FULL=1, MKP2PIMG_TOOLCHAIN (a root with
+// ToolchainPackages and headers), MKP2PIMG_KERNEL (their release) and
+// MKP2PIMG_SOURCE (a driver's full source tree).
+func TestFull(t *testing.T) {
+	if os.Getenv("MKP2PIMG_FULL") != "1" {
+		t.Skip("compiles for many minutes: asked for with MKP2PIMG_FULL=1")
+	}
+	cfg := Config{
+		Toolchain:    sandbox.Root{Dir: os.Getenv("MKP2PIMG_TOOLCHAIN")},
+		ToolchainKey: "toolchain",
+		Source:       os.Getenv("MKP2PIMG_SOURCE"),
+		SourceKey:    "source",
+		Kernel:       os.Getenv("MKP2PIMG_KERNEL"),
+		Epoch:        time.Unix(1750000000, 0),
+		Compat:       func(tree, headers string) error { return apply(tree, patch.Compat(os.DirFS(headers))) },
+		CompatKey:    "compat",
+		Edit:         func(tree string) error { return apply(tree, patch.P2P(patch.Auto)) },
+		EditKey:      "edits",
+		Cache:        filepath.Join(t.TempDir(), "a"),
+	}
+	require.False(t, cfg.Toolchain.Host(), "MKP2PIMG_TOOLCHAIN is not set")
+	r, log := fullBuild(t, cfg)
+	compiled := 0
+	_, p2p, _ := bytes.Cut(log, []byte("EDITED"))
+	for line := range bytes.Lines(p2p) {
+		if bytes.Contains(line, []byte(" CC ")) {
+			compiled++
+			t.Logf("compiled after the edits: %s", bytes.TrimSpace(line))
+		}
+		assert.NotContains(t, string(line), "CONFTEST")
+	}
+	assert.NotZero(t, compiled)
+
+	_, output, err := Headers(cfg.Toolchain, cfg.Kernel)
+	require.NoError(t, err)
+	for _, set := range [][]Module{r.Stock, r.P2P} {
+		nvidia, err := ko.Open(set[0].Path)
+		require.NoError(t, err)
+		assert.True(t, strings.HasPrefix(nvidia.Vermagic, cfg.Kernel+" "), nvidia.Vermagic)
+		reports, err := Check(set, filepath.Join(output, "Module.symvers"), nvidia.Vermagic)
+		require.NoError(t, err)
+		for i, report := range reports {
+			assert.NoError(t, report.Err())
+			t.Logf("%s: %d bytes, SHA-256 %s, %d imports from %v", set[i].Name, set[i].Size, set[i].SHA256, report.Imports, report.From)
+		}
+	}
+	assert.NotEqual(t, r.Stock[0].SHA256, r.P2P[0].SHA256)
+
+	start := time.Now()
+	again, err := Build(t.Context(), cfg)
+	require.NoError(t, err)
+	assert.Empty(t, again.Steps)
+	t.Logf("nothing changed: %.2f s", time.Since(start).Seconds())
+
+	// The edits as part of the compat changes make a stock build of them.
+	scratch := cfg
+	scratch.Cache = filepath.Join(t.TempDir(), "elsewhere", "b")
+	scratch.Compat = func(tree, headers string) error {
+		if err := cfg.Compat(tree, headers); err != nil {
+			return err
+		}
+		return cfg.Edit(tree)
+	}
+	scratch.Edit, scratch.EditKey = nil, ""
+	scratch.Jobs = 3
+	s, _ := fullBuild(t, scratch)
+	for i := range s.Stock {
+		assert.Equal(t, r.P2P[i].SHA256, s.Stock[i].SHA256, s.Stock[i].Name)
+	}
+}
+
+func apply(tree string, edits []patch.Edit) error {
+	result, err := patch.Plan(os.DirFS(tree), edits)
+	if err != nil {
+		return err
+	}
+	return result.Write(tree)
+}
+
+// fullBuild builds and reports each step. In the log it marks where the edits
+// were made.
+func fullBuild(t *testing.T, cfg Config) (*Result, []byte) {
+	t.Helper()
+	var log bytes.Buffer
+	cfg.Log = &log
+	if edit := cfg.Edit; edit != nil {
+		cfg.Edit = func(tree string) error {
+			log.WriteString("EDITED\n")
+			return edit(tree)
+		}
+	}
+	r, err := Build(t.Context(), cfg)
+	require.NoError(t, err)
+	for _, s := range r.Steps {
+		t.Logf("%-24s %6.1f s, %6.1f s of CPU, %4d MB", s.Name, s.Wall.Seconds(), s.CPU.Seconds(), s.PeakRSS/1e6)
+	}
+	return r, log.Bytes()
+}
