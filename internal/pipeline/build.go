@@ -53,7 +53,9 @@ func Build(ctx context.Context, o Options) (*Result, error) {
 	}
 	if m := o.upToDate(key); m != nil {
 		fmt.Fprintf(o.Log, "%s is up to date\n", o.Out)
-		return result(&o, m, s, nil), nil
+		r := result(&o, m, s, nil)
+		r.UpToDate = true
+		return r, nil
 	}
 	work, remove, err := o.scratch()
 	if err != nil {
@@ -84,7 +86,7 @@ func Build(ctx context.Context, o Options) (*Result, error) {
 func result(o *Options, m *images.Manifest, s *steps, compiled []build.Step) *Result {
 	r := &Result{
 		Out: o.Out, Driver: m.Driver, Kernel: m.Kernel, Edits: []string{}, Initrd: m.Initrd,
-		UpToDate: compiled == nil && len(s.done) <= 3, Steps: s.done, Compiled: compiled,
+		Steps: s.done, Compiled: compiled,
 	}
 	for _, set := range m.ModuleSets {
 		if set.Name == p2pSet {
