@@ -266,8 +266,41 @@ func TestWriteNoSpace(t *testing.T) {
 	assert.Empty(t, list)
 }
 
-func TestExchangeWithoutSwap(t *testing.T) {
-	// Two file systems: neither rename nor swap works, and both stay.
+func TestWriteFollowsLink(t *testing.T) {
+	parent := t.TempDir()
+	link, dir := filepath.Join(parent, "link"), filepath.Join(parent, "dir")
+	require.NoError(t, os.Symlink("dir", link))
+	_, err := sample(t).Write(t.Context(), link)
+	require.ErrorIs(t, err, os.ErrNotExist, "a link to nothing")
+
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	for range 2 {
+		_, err = sample(t).Write(t.Context(), link)
+		require.NoError(t, err)
+		_, err = Open(dir)
+		require.NoError(t, err)
+	}
+	target, err := os.Readlink(link)
+	require.NoError(t, err)
+	assert.Equal(t, "dir", target)
+}
+
+func TestCheckTargetNeedsAWritableParent(t *testing.T) {
+	parent := t.TempDir()
+	if os.Geteuid() == 0 {
+		if err := unix.Mount("tmpfs", parent, "tmpfs", unix.MS_RDONLY, ""); err != nil {
+			t.Skipf("mounting a read-only tmpfs: %v", err)
+		}
+		defer func() { assert.NoError(t, unix.Unmount(parent, 0)) }()
+	} else {
+		require.NoError(t, os.Chmod(parent, 0o555))
+	}
+	for _, dir := range []string{"out", "a/b/out"} {
+		assert.ErrorContains(t, CheckTarget(filepath.Join(parent, dir)), "write to "+parent+": ")
+	}
+}
+
+func TestExchangeFails(t *testing.T) {
 	parent := t.TempDir()
 	tmp, dir := filepath.Join(parent, "tmp"), filepath.Join(parent, "dir")
 	require.NoError(t, os.Mkdir(dir, 0o755))

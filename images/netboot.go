@@ -45,13 +45,14 @@ type Netboot struct {
 // Write writes the netboot directory dir and returns its completed manifest.
 // The directory appears whole or not at all: it is written beside dir and
 // renamed. One that Write made before is replaced in one step; any other that
-// is not empty is left alone and is an error.
+// is not empty is left alone and is an error. If dir is a symbolic link, this
+// is about the directory that it leads to.
 func (n *Netboot) Write(ctx context.Context, dir string) (*Manifest, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
+	if err := CheckTarget(dir); err != nil {
 		return nil, err
 	}
-	if err := CheckTarget(dir); err != nil {
+	dir, err := follow(dir)
+	if err != nil {
 		return nil, err
 	}
 	m := n.Manifest

@@ -20,9 +20,16 @@ func (e *NotOursError) Error() string {
 	return fmt.Sprintf("%s is not empty and holds no %s of %s: choose another directory or empty it", e.Dir, ManifestName, ProductName)
 }
 
-// CheckTarget returns an error if dir exists and Write would not replace it: a
-// *NotOursError, or why it can't be read.
+// CheckTarget returns an error if Write could not make or replace dir: a
+// *NotOursError, or why it or the directory around it can't be read or written.
 func CheckTarget(dir string) error {
+	dir, err := follow(dir)
+	if err != nil {
+		return fmt.Errorf("output directory: %w", err)
+	}
+	if err := checkWritable(filepath.Dir(dir)); err != nil {
+		return fmt.Errorf("output directory %s is made under another name and then renamed, but: %w", dir, err)
+	}
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -45,6 +52,40 @@ func CheckTarget(dir string) error {
 		return &NotOursError{dir}
 	}
 	return nil
+}
+
+// follow returns the absolute path of dir without symbolic links, since a link
+// can't be replaced by a directory. What dir names need not exist.
+func follow(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return real, err
+	}
+	if _, exists := os.Lstat(dir); exists == nil {
+		return "", err // a link to nothing
+	}
+	return dir, nil
+}
+
+// checkWritable says whether files can be made in dir or, where it does not
+// exist yet, in the nearest of its parents that does.
+func checkWritable(dir string) error {
+	for {
+		err := unix.Access(dir, unix.W_OK|unix.X_OK)
+		parent := filepath.Dir(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && parent != dir:
+			dir = parent
+		case err != nil:
+			return &fs.PathError{Op: "write to", Path: dir, Err: err}
+		default:
+			return nil
+		}
+	}
 }
 
 // replaceDir makes dir a directory with what fill writes into it. Until fill
