@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -180,6 +181,20 @@ func TestBuildErrors(t *testing.T) {
 		_, err := Build(t.Context(), cfg)
 		assert.ErrorIs(t, err, syscall.ENOSPC)
 		assert.ErrorContains(t, err, noSpace)
+	})
+	t.Run("log", func(t *testing.T) {
+		cfg := fake(t)
+		r, w := io.Pipe()
+		broken := errors.New("nobody reads")
+		r.CloseWithError(broken)
+		cfg.Log = w
+		_, err := Build(t.Context(), cfg)
+		assert.ErrorIs(t, err, broken)
+		assertOnlyEntries(t, cfg.Cache)
+
+		cfg.Source = "testdata/none"
+		_, err = Build(t.Context(), cfg)
+		assert.ErrorContains(t, err, "No such file", "the command is heard all the same")
 	})
 	t.Run("edit", func(t *testing.T) {
 		cfg := fake(t)

@@ -65,7 +65,7 @@ func (b *builder) build(ctx context.Context, j job) error {
 			{Host: tree, Guest: guestTree},
 			{Host: modules, Guest: guestModules},
 		},
-		log:     io.MultiWriter(b.Log, log),
+		log:     &steadyWriter{w: io.MultiWriter(b.Log, log)},
 		logPath: logPath,
 	}
 	if b.Toolchain.Host() {
@@ -98,17 +98,32 @@ func (b *builder) build(ctx context.Context, j job) error {
 			return err
 		}
 	}
-	if err := log.Close(); err != nil {
-		return fmt.Errorf("build: %w", err)
+	if err := errors.Join(p.log.err, log.Close()); err != nil {
+		return fmt.Errorf("build: log: %w", err)
 	}
 	return writeModules(modules)
+}
+
+// steadyWriter accepts everything and keeps the first error, so that a command
+// whose output can't be stored, on a full disk for one, still gets to say why it
+// fails itself.
+type steadyWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (s *steadyWriter) Write(p []byte) (int, error) {
+	if s.err == nil {
+		_, s.err = s.w.Write(p)
+	}
+	return len(p), nil
 }
 
 // process runs the commands of one job.
 type process struct {
 	*builder
 	binds   []sandbox.Bind
-	log     io.Writer
+	log     *steadyWriter
 	logPath string
 }
 
