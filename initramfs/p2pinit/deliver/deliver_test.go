@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -68,6 +70,28 @@ func TestPutHidesThePassword(t *testing.T) {
 	err := Put(t.Context(), http.DefaultClient, u, nil, func(context.Context, int) error { return errors.New("enough") })
 	require.ErrorContains(t, err, "unsupported protocol scheme")
 	assert.NotContains(t, err.Error(), "secret")
+}
+
+func TestPutToAnUnknownAuthority(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	u, err := url.Parse(s.URL + "/n7")
+	require.NoError(t, err)
+	pause := func(context.Context, int) error {
+		t.Error("tried again")
+		return errors.New("enough")
+	}
+	err = Put(t.Context(), http.DefaultClient, u, nil, pause)
+	require.ErrorContains(t, err, "PUT "+s.URL+"/n7: tls: failed to verify certificate: x509: certificate signed by unknown authority")
+	require.ErrorContains(t, err, "only public authorities are known here")
+
+	c := s.Client()
+	c.Transport.(*http.Transport).TLSClientConfig.Time = func() time.Time { return time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC) }
+	err = Put(t.Context(), c, u, nil, pause)
+	require.ErrorContains(t, err, "certificate has expired or is not yet valid: current time 2100-01-01")
+	require.ErrorContains(t, err, "is the clock of this machine right?")
 }
 
 func TestPauseEndsWithItsContext(t *testing.T) {

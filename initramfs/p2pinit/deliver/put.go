@@ -5,6 +5,8 @@ package deliver
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -66,7 +68,7 @@ func put(ctx context.Context, c *http.Client, u *url.URL, body []byte) error {
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return err
+		return certificate(err)
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
@@ -78,4 +80,22 @@ func put(ctx context.Context, c *http.Client, u *url.URL, body []byte) error {
 		return refused{err}
 	}
 	return err
+}
+
+// certificate makes the error of a bad certificate final, and says what to do.
+func certificate(err error) error {
+	var bad *tls.CertificateVerificationError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	hint := ""
+	switch {
+	case errors.As(err, &unknown):
+		hint = "; only public authorities are known here: give the server a certificate of one of them, or use http://"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		hint = "; is the clock of this machine right?"
+	}
+	return refused{fmt.Errorf("%w%s", err, hint)}
 }

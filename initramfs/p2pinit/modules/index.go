@@ -74,7 +74,7 @@ func (x *Index) readDep(r io.Reader) error {
 			return fmt.Errorf("no colon in %q", line)
 		}
 		m := module{path: file}
-		for _, dep := range strings.Fields(deps) {
+		for dep := range strings.FieldsSeq(deps) {
 			m.needs = append(m.needs, nameOf(dep))
 		}
 		x.modules[nameOf(file)] = m

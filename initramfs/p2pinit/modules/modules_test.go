@@ -3,6 +3,7 @@ package modules
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,9 +38,7 @@ alias dmi:bad[ nvme
 `,
 		dir + "/modules.builtin": "kernel/drivers/virtio/virtio-pci.ko\n",
 	}
-	for k, v := range more {
-		files[k] = v
-	}
+	maps.Copy(files, more)
 	fsys := fstest.MapFS{}
 	for k, v := range files {
 		fsys[k] = &fstest.MapFile{Data: []byte(v)}

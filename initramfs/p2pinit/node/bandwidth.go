@@ -126,31 +126,43 @@ var meanings = map[measure.Verdict]string{
 	measure.WrongData:    "Data does not arrive as sent: a program that uses this path computes nonsense.",
 }
 
+// fixes say what to do about a pair with a verdict.
+var fixes = map[measure.Verdict]string{
+	measure.Slow:         "See P2P-ACS-REDIRECT and P2P-GPU-PAIR, and compare speed and width of both links with what the slots have (lspci -vv, LnkCap and LnkSta).",
+	measure.Inconclusive: "Measure the pair again by itself, from a shell: p2pbw --pair followed by the two addresses with a comma between them.",
+	measure.Unusable:     "Boot with p2p.driver=p2p, the driver with the peer-to-peer edits; if that is loaded, see P2P-REBAR and P2P-ABOVE-4G.",
+	measure.Hang:         "See P2P-IOMMU and P2P-ACS-REDIRECT, and the kernel's log for Xid, DMAR, AMD-Vi and AER; power the machine off before the next try.",
+	measure.WrongData:    "Do not use peer-to-peer between these GPUs until this passes. See P2P-IOMMU, which is the usual reason, then P2P-ACS-REDIRECT.",
+}
+
+// deviceFix is for a GPU that has trouble by itself.
+const deviceFix = "Try the GPU alone, in another slot and with other power cables; look for Xid messages in the kernel's log (dmesg)."
+
 // findings states each GPU and pair that is not well, or once that all are.
 func findings(r *measure.Result) []checks.Finding {
 	var found []checks.Finding
-	state := func(v measure.Verdict, title string, devices []string, pairs [][2]string) {
+	state := func(v measure.Verdict, title, fix string, devices []string, pairs [][2]string) {
 		status, ok := statuses[v]
 		if !ok {
 			status = checks.Unknown
 		}
 		found = append(found, checks.Finding{
-			ID: Measured, Status: status, Title: title, Meaning: meanings[v], Devices: devices, Pairs: pairs,
+			ID: Measured, Status: status, Title: title, Meaning: meanings[v], Fix: fix, Devices: devices, Pairs: pairs,
 			Evidence: []checks.Evidence{{What: "verdict of p2pbw", Where: layout.P2PBW, Raw: string(v)}},
 		})
 	}
 	for _, d := range r.Devices {
 		if d.Verdict != measure.OK {
-			state(d.Verdict, fmt.Sprintf("GPU %s by itself: %s", d.BDF, d.Reason), []string{d.BDF}, nil)
+			state(d.Verdict, fmt.Sprintf("GPU %s by itself: %s", d.BDF, d.Reason), deviceFix, []string{d.BDF}, nil)
 		}
 	}
 	for _, p := range r.Pairs {
 		if p.Verdict != measure.OK {
-			state(p.Verdict, fmt.Sprintf("%s to %s: %s", p.Initiator, p.Peer, p.Reason), nil, [][2]string{{p.Initiator, p.Peer}})
+			state(p.Verdict, fmt.Sprintf("%s to %s: %s", p.Initiator, p.Peer, p.Reason), fixes[p.Verdict], nil, [][2]string{{p.Initiator, p.Peer}})
 		}
 	}
 	if found == nil {
-		state(r.Verdict, r.Reason, nil, nil)
+		state(r.Verdict, r.Reason, fixes[r.Verdict], nil, nil)
 	}
 	return found
 }

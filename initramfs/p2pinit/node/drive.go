@@ -27,7 +27,7 @@ const (
 var needed = []string{"drm"}
 
 // driver loads the NVIDIA driver and makes its device nodes.
-func (n *Node) driver(_ context.Context, t *stage.Task) error {
+func (n *Node) driver(ctx context.Context, t *stage.Task) error {
 	switch {
 	case n.params.Plan != params.Full:
 		return stage.Skip("p2p.plan=%s", n.params.Plan)
@@ -57,11 +57,10 @@ func (n *Node) driver(_ context.Context, t *stage.Task) error {
 	}
 	defer log.Close()
 
-	if err := n.insert(t, nvidia, log); err != nil {
-		return err
-	}
-	if err := n.insert(t, uvm, log); err != nil {
-		return err
+	for _, file := range []string{nvidia, uvm} {
+		if err := n.insert(ctx, t, file, log); err != nil {
+			return err
+		}
 	}
 	return n.nodes(t)
 }
@@ -103,16 +102,20 @@ func (n *Node) verifyModules(files ...string) error {
 		}
 	}
 	if err := part.Verify(n.fs(), true); err != nil {
-		return fmt.Errorf("the driver's module is damaged: %w", err)
+		return fmt.Errorf("the driver's module is damaged: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
 }
 
-// insert inserts one module of the driver and judges what came of it.
-func (n *Node) insert(t *stage.Task, file string, log KernelLog) error {
+// insert inserts one module of the driver and judges what came of it. It inserts
+// nothing once the context has ended: the run has gone on without this stage.
+func (n *Node) insert(ctx context.Context, t *stage.Task, file string, log KernelLog) error {
 	name := path.Base(file)
 	options, err := n.options(driver.ModuleName(file))
 	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	t.Log(report.Info, "inserting %s %s", file, options)
@@ -126,12 +129,30 @@ func (n *Node) insert(t *stage.Task, file string, log KernelLog) error {
 	case driver.Loaded:
 		return nil
 	case driver.NoGPU:
+		if gpu := n.realGPU(); gpu != "" {
+			return fmt.Errorf("%s found no GPU, but stage facts saw %s: it may have dropped off the bus since", name, gpu)
+		}
 		t.Diagnosis(report.Diagnosis{Verdict: DriverNoGPU, Type: report.DiagnosisUnknown, Message: o.Title + ": " + strings.Join(nvrm(lines), "; ")})
 		t.Diagnosis(report.Diagnosis{Verdict: UVMNotInserted, Type: report.DiagnosisUnknown,
 			Message: "nvidia-uvm.ko was not inserted: it takes its symbols from an nvidia.ko that has bound a GPU"})
 		return stage.Skip("%s", o.Title)
 	}
 	return fmt.Errorf("%s: %w", o.Title, err)
+}
+
+// realGPU returns the address of a GPU that is no stand-in, or nothing.
+func (n *Node) realGPU() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.facts == nil {
+		return ""
+	}
+	for _, d := range n.facts.GPUs() {
+		if !d.StandIn {
+			return d.Address
+		}
+	}
+	return ""
 }
 
 // nvrm returns the driver's own lines.

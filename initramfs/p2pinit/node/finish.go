@@ -3,8 +3,6 @@ package node
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -89,20 +87,12 @@ func (n *Node) after(_ context.Context, t *stage.Task) error {
 	if err := n.disarm(); err != nil {
 		t.Log(report.Warning, "%v; it may reset the machine within a minute or two", err)
 	}
-	t.Summary("p2p.after=%s", n.next())
+	t.Summary("p2p.after=%s", n.params.Next())
 	return nil
 }
 
-// next is what the machine does after the run.
-func (n *Node) next() params.After {
-	if n.params.Plan == params.Shell {
-		return params.StartShell
-	}
-	return n.params.After
-}
-
-// leave closes the report, sends it whole and does what comes after the run.
-func (n *Node) leave(ctx context.Context) error {
+// finish closes the report and sends it whole.
+func (n *Node) finish(ctx context.Context) {
 	broken := false
 	for _, o := range n.runner.Outcomes() {
 		broken = broken || o.Status == report.StatusError
@@ -123,26 +113,11 @@ func (n *Node) leave(ctx context.Context) error {
 			n.say("the last lines of the report were not sent: %v", err)
 		}
 	}
-	next := n.next()
-	switch next {
+	switch n.params.Next() {
 	case params.StartShell, params.Hold:
 		n.late() // the keyboard, for one
 	}
 	n.console.Flush(flushLimit)
-	switch next {
-	case params.StartShell:
-		return nil
-	case params.Hold:
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	err := n.System.Leave(next)
-	if err == nil {
-		err = errors.New("the kernel came back from it")
-	}
-	n.say("%s failed: %v", next, err)
-	n.console.Flush(flushLimit)
-	return fmt.Errorf("%s: %w", next, err)
 }
 
 // warn notes a warning in the report and on the console.

@@ -72,7 +72,7 @@ func (n *Node) arm(t *stage.Task, l *modules.Loader) {
 	if n.params.Plan == params.Shell {
 		return
 	}
-	const dev = "/dev/watchdog0"
+	const dev = watchdog.Path
 	for _, m := range l.Present(watchdog.Modules) {
 		if _, err := os.Stat(n.path(dev)); err == nil {
 			break

@@ -34,7 +34,6 @@ type System interface {
 	Watchdog(path string, timeout time.Duration) (watchdog.Device, error)
 	Serial(path string, baud int) (io.WriteCloser, error) // a port set to pass bytes unchanged
 	Network(ctx context.Context) (string, error)          // says what came up
-	Leave(after params.After) error                       // power off or reboot
 }
 
 // KernelLog gives the lines that the kernel logged since it was asked last.
@@ -43,7 +42,7 @@ type KernelLog interface {
 	Close() error
 }
 
-// Version is the version of this program in the report, set by main.
+// Version is the version of this program in the report, set by the linker (-X).
 var Version = "devel"
 
 // ReportFile is where the report is kept, below the root.
@@ -83,9 +82,9 @@ type Node struct {
 	sent     bool // the report has been sent once
 }
 
-// Run runs everything. It returns when the machine is to be handed to a shell;
-// otherwise it ends with the machine.
-func (n *Node) Run(ctx context.Context) error {
+// Run runs everything and delivers the report. What comes after it, p2p.after, is
+// up to the caller.
+func (n *Node) Run(ctx context.Context) {
 	cmdline, err := os.ReadFile(n.path("proc/cmdline"))
 	n.params, n.warnings = params.Parse(string(cmdline))
 	if err != nil {
@@ -109,7 +108,7 @@ func (n *Node) Run(ctx context.Context) error {
 	for _, s := range n.stages() {
 		n.runner.Run(ctx, s)
 	}
-	return n.leave(ctx)
+	n.finish(ctx)
 }
 
 // libraries puts the log of libraries into the report; of each message the first

@@ -5,15 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"mkp2pimg/initramfs/p2pinit/ending"
 )
 
 // attachConsoles puts what the run says on every console of the kernel.
 func (n *Node) attachConsoles() {
-	names := []string{"console"}
-	if text, err := os.ReadFile(n.path("sys/class/tty/console/active")); err == nil {
-		names = strings.Fields(string(text))
-	}
-	for _, name := range names {
+	for _, name := range ending.Consoles(n.Root) {
 		f, err := os.OpenFile(n.path(filepath.Join("dev", name)), os.O_WRONLY, 0)
 		if err != nil {
 			n.warnings = append(n.warnings, fmt.Sprintf("console: %v", err))

@@ -11,7 +11,6 @@ import (
 	"mkp2pimg/initramfs/p2pinit/deliver"
 	"mkp2pimg/initramfs/p2pinit/driver"
 	"mkp2pimg/initramfs/p2pinit/modules"
-	"mkp2pimg/initramfs/p2pinit/params"
 	"mkp2pimg/initramfs/p2pinit/watchdog"
 
 	"golang.org/x/sys/unix"
@@ -100,14 +99,4 @@ func raw(fd, baud int) error {
 		return fmt.Errorf("set terminal settings: %w", err)
 	}
 	return nil
-}
-
-// Leave powers the machine off or reboots it.
-func (Linux) Leave(after params.After) error {
-	unix.Sync()
-	how := unix.LINUX_REBOOT_CMD_POWER_OFF
-	if after == params.Reboot {
-		how = unix.LINUX_REBOOT_CMD_RESTART
-	}
-	return unix.Reboot(how)
 }

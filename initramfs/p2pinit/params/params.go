@@ -146,6 +146,14 @@ func Parse(cmdline string) (Params, []string) {
 	return p, warnings
 }
 
+// Next is what the machine does after the run.
+func (p Params) Next() After {
+	if p.Plan == Shell {
+		return StartShell
+	}
+	return p.After
+}
+
 // lookup finds the row of a parameter, and the stage in its name if it has one.
 func lookup(name string) (*parameter, string) {
 	for i := range table {

@@ -1,6 +1,7 @@
 package watchdog
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -50,4 +51,16 @@ func (d *device) Disarm() error {
 		return fmt.Errorf("watchdog %s: disarm: %w", d.name, err)
 	}
 	return d.f.Close()
+}
+
+// Release disarms the watchdog that a dead process left armed. There may be none.
+func Release(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("watchdog: %w", err)
+	}
+	return (&device{f: f, name: path}).Disarm()
 }

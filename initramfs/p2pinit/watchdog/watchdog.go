@@ -12,6 +12,9 @@ import (
 // can't help when the kernel itself hangs.
 var Modules = []string{"wdat_wdt", "iTCO_wdt", "sp5100_tco", "i6300esb", "softdog"}
 
+// Path is the first watchdog of the machine, the one that the run arms.
+const Path = "/dev/watchdog0"
+
 // Timeout is the time without petting after which the machine is reset.
 const Timeout = time.Minute
 
