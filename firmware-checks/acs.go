@@ -213,13 +213,15 @@ func acsFix(f *facts.Facts, ports []acsPort) string {
 	}
 	list := strings.Join(addresses, ";")
 	var lines []string
-	// The list is separated by semicolons: a comma would end the option.
-	if since(f.Kernel.Release, 6, 11) {
+	// The list is separated by semicolons: a comma would end the option. 6.11, the
+	// first kernel with config_acs, does not take several addresses; the series 6.12
+	// has the fix (commit 9cf8a952d57b).
+	if since(f.Kernel.Release, 6, 12) {
 		var each []string
 		for _, a := range addresses {
 			each = append(each, clearRedirect+"@"+a)
 		}
-		lines = append(lines, fmt.Sprintf("Boot with \"pci=config_acs=%s\" (kernel 6.11 and later)", strings.Join(each, ";")))
+		lines = append(lines, fmt.Sprintf("Boot with \"pci=config_acs=%s\" (kernel 6.12 and later)", strings.Join(each, ";")))
 	}
 	if since(f.Kernel.Release, 4, 19) {
 		word := "Boot"

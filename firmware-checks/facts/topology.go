@@ -1,5 +1,7 @@
 package facts
 
+import "slices"
+
 // Class is how far two functions are apart, in the terms of nvidia-smi topo -m.
 type Class string
 
@@ -38,8 +40,8 @@ func pairOf(a, b *Device, sockets int) Pair {
 		}
 	}
 	below, down := a.Path[common:], b.Path[common:]
-	for i := len(below) - 1; i >= 0; i-- {
-		p.Ports = append(p.Ports, below[i])
+	for _, port := range slices.Backward(below) {
+		p.Ports = append(p.Ports, port)
 	}
 	p.Ports = append(p.Ports, down...)
 
