@@ -161,7 +161,7 @@ func scan(r io.Reader, f func(n int, text []byte)) error {
 		if len(line) > 0 {
 			f(n, bytes.TrimRight(line, "\r\n"))
 		}
-		if err != nil {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		line, n = line[:0], n+1

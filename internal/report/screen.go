@@ -275,7 +275,7 @@ func wrap(text string, width int) []string {
 	var lines []string
 	for para := range strings.SplitSeq(text, "\n") {
 		var line string
-		for _, word := range strings.Fields(para) {
+		for word := range strings.FieldsSeq(para) {
 			switch {
 			case line == "":
 				line = word
