@@ -1,6 +1,7 @@
 package userland
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -11,6 +12,38 @@ import (
 
 	"github.com/google/renameio/v2"
 )
+
+// Digest names all that the bytes of the programs depend on: the Go release,
+// the versions of the modules, and the files of this module at source that are
+// compiled or embedded. It compiles nothing.
+func Digest(ctx context.Context, source string) (string, error) {
+	return sourceDigest(ctx, source, p2pinit, p2pbw)
+}
+
+func sourceDigest(ctx context.Context, source string, pkgs ...string) (string, error) {
+	g, err := newGoTool(ctx, source)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	commands, err := g.key(Imports())
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintln(h, commands)
+	files, err := g.files(ctx, pkgs...)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range files {
+		sum, err := fileDigest(filepath.Join(source, name))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%q %s\n", name, sum)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
 
 // key names all that the bytes of the busybox depend on. None of its packages
 // is of this module, so a change of this project's programs keeps it.

@@ -229,31 +229,85 @@ func (g *goTool) build(ctx context.Context, dir string, env []string, out, pkg s
 	return err
 }
 
-// modules lists the Go modules that provide the given packages and all they
-// import.
-func (g *goTool) modules(ctx context.Context, pkgs []string) ([]Module, error) {
-	cmd := exec.CommandContext(ctx, g.bin, append([]string{"list", "-deps", "-tags", liner, "-json=Module"}, pkgs...)...)
+// goPackage is what "go list" says of a package.
+type goPackage struct {
+	Dir    string
+	Module *struct {
+		Module
+		Main bool
+	}
+	GoFiles, SFiles, EmbedFiles []string
+}
+
+// list describes the given packages and all they import.
+func (g *goTool) list(ctx context.Context, pkgs ...string) ([]goPackage, error) {
+	const fields = "-json=Dir,Module,GoFiles,SFiles,EmbedFiles"
+	cmd := exec.CommandContext(ctx, g.bin, append([]string{"list", "-deps", "-tags", liner, fields}, pkgs...)...)
 	cmd.Dir, cmd.Env = g.source, g.env
 	out, err := output(cmd)
 	if err != nil {
-		return nil, fmt.Errorf("list the Go modules of the programs: %w", err)
+		return nil, fmt.Errorf("list the Go packages of the programs: %w", err)
 	}
-	var list []Module
+	var list []goPackage
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var pkg struct{ Module *Module }
+		var pkg goPackage
 		err := dec.Decode(&pkg)
 		if errors.Is(err, io.EOF) {
-			break
+			return list, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("go list: %w", err)
 		}
+		list = append(list, pkg)
+	}
+}
+
+// modules lists the Go modules that provide the given packages and all they
+// import.
+func (g *goTool) modules(ctx context.Context, pkgs []string) ([]Module, error) {
+	all, err := g.list(ctx, pkgs...)
+	if err != nil {
+		return nil, err
+	}
+	var list []Module
+	for _, pkg := range all {
 		if pkg.Module != nil && pkg.Module.Version != "" {
-			list = append(list, *pkg.Module)
+			list = append(list, pkg.Module.Module)
 		}
 	}
 	slices.SortFunc(list, func(a, b Module) int { return cmp.Compare(a.Path, b.Path) })
 	return slices.Compact(list), nil
+}
+
+// files lists what is compiled into the given packages or embedded in them,
+// of this module: paths below its root, sorted.
+func (g *goTool) files(ctx context.Context, pkgs ...string) ([]string, error) {
+	all, err := g.list(ctx, pkgs...)
+	if err != nil {
+		return nil, err
+	}
+	root, err := filepath.Abs(g.source)
+	if err != nil {
+		return nil, err
+	}
+	if root, err = filepath.EvalSymlinks(root); err != nil { // as Go names it
+		return nil, err
+	}
+	var list []string
+	for _, pkg := range all {
+		if pkg.Module == nil || !pkg.Module.Main {
+			continue
+		}
+		dir, err := filepath.Rel(root, pkg.Dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range slices.Concat(pkg.GoFiles, pkg.SFiles, pkg.EmbedFiles) {
+			list = append(list, filepath.Join(dir, name))
+		}
+	}
+	slices.Sort(list)
+	return list, nil
 }
 
 // output runs cmd and returns its standard output; the error of a failed

@@ -107,6 +107,47 @@ func TestKey(t *testing.T) {
 	assert.NotEqual(t, other, key())
 }
 
+func TestSourceDigest(t *testing.T) {
+	source := copySource(t, t.TempDir())
+	put := func(name, text string) {
+		name = filepath.Join(source, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	}
+	sum := func() string {
+		s, err := sourceDigest(t.Context(), source, standin)
+		require.NoError(t, err)
+		return s
+	}
+	program := strings.TrimPrefix(standin, "mkp2pimg/")
+	before := sum()
+
+	put("README.md", "text")
+	put("out-6.1/manifest.json", "{}")
+	put("logs/report.json", "{}")
+	put("kmod/other.go", "package kmod")
+	put(program+"/main_test.go", "package main")
+	assert.Equal(t, before, sum(), "none of it is in the programs")
+
+	for _, change := range [][2]string{
+		{program + "/main.go", "package main\n\nfunc main() { println(1) }\n"},
+		{program + "/more.go", "package main\n\nimport _ \"embed\"\n\n//go:embed data\nvar data string\n"},
+		{program + "/data", "changed"},
+		{"go.sum", ""},
+	} {
+		if filepath.Base(change[0]) == "more.go" {
+			put(program+"/data", "as it was")
+		}
+		put(change[0], change[1])
+		after := sum()
+		assert.NotEqual(t, before, after, change[0])
+		before = after
+	}
+
+	_, err := Digest(t.Context(), t.TempDir())
+	assert.ErrorContains(t, err, "go.mod")
+}
+
 // copySource copies the files of the module that the test compiles to dir.
 func copySource(t *testing.T, dir string) string {
 	t.Helper()

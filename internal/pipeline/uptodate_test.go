@@ -2,12 +2,10 @@ package pipeline
 
 import (
 	"bytes"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,61 +14,6 @@ import (
 	"mkp2pimg/internal/lock"
 	"mkp2pimg/internal/pipeline/pipelinetest"
 )
-
-func TestSourceDigest(t *testing.T) {
-	source := fstest.MapFS{
-		"go.mod":                      {Data: []byte("module mkp2pimg\n")},
-		"cmd/main.go":                 {Data: []byte("package main\n")},
-		"kmod/catalog/catalog.yaml":   {Data: []byte("version: 1\n")},
-		"internal/measure/kernel.ptx": {Data: []byte(".version 7.0\n")},
-	}
-	digest := func(change func(fstest.MapFS)) string {
-		fsys := maps.Clone(source)
-		if change != nil {
-			change(fsys)
-		}
-		sum, err := sourceDigest(fsys)
-		require.NoError(t, err)
-		require.Len(t, sum, 64)
-		return sum
-	}
-	put := func(name, text string) func(fstest.MapFS) {
-		return func(f fstest.MapFS) { f[name] = &fstest.MapFile{Data: []byte(text)} }
-	}
-	before := digest(nil)
-	for name, change := range map[string]func(fstest.MapFS){
-		"documentation": put("README.md", "changed"),
-		"a test's data": put("kmod/testdata/x.go", "package x\n"),
-		"an image":      put("out/manifest.json", "{}"),
-		"a program":     put("bin/tool.go", "package main\n"),
-		"git's own":     put(".git/x.go", "package x\n"),
-	} {
-		assert.Equal(t, before, digest(change), name)
-	}
-	for name, change := range map[string]func(fstest.MapFS){
-		"code":                     put("cmd/main.go", "package main // changed\n"),
-		"a new file":               put("cmd/extra.go", "package main\n"),
-		"a dependency":             put("go.sum", "x v1 h1:abc\n"),
-		"embedded data":            put("kmod/catalog/catalog.yaml", "version: 2\n"),
-		"embedded GPU code":        put("internal/measure/kernel.ptx", ".version 8.0\n"),
-		"a package called out":     put("internal/out/x.go", "package out\n"),
-		"a file that is gone":      func(f fstest.MapFS) { delete(f, "cmd/main.go") },
-		"a file of another name":   func(f fstest.MapFS) { f["cmd/n.go"] = f["cmd/main.go"]; delete(f, "cmd/main.go") },
-		"contents that swap names": func(f fstest.MapFS) { f["go.mod"], f["cmd/main.go"] = f["cmd/main.go"], f["go.mod"] },
-	} {
-		assert.NotEqual(t, before, digest(change), name)
-	}
-}
-
-func TestSourceDigestOfThisModule(t *testing.T) {
-	a, err := sourceDigest(os.DirFS("../.."))
-	require.NoError(t, err)
-	b, err := sourceDigest(fstest.MapFS{})
-	require.NoError(t, err)
-	assert.NotEqual(t, a, b)
-	_, err = sourceDigest(os.DirFS(filepath.Join(t.TempDir(), "none")))
-	require.ErrorIs(t, err, os.ErrNotExist)
-}
 
 func TestUpToDate(t *testing.T) {
 	o := &Options{Out: filepath.Join(t.TempDir(), "out"), Cache: t.TempDir()}
