@@ -13,8 +13,10 @@ import (
 // where they come from.
 func addInputFlags(c *cobra.Command, o *pipeline.Options) {
 	f := c.Flags()
-	f.StringVar(&o.Driver, "driver", pipeline.DefaultDriver, "NVIDIA driver release, or a branch for its newest release (535)")
-	f.StringVar(&o.Kernel, "kernel", pipeline.DefaultKernel, "Debian kernel: a series (6.1, 6.12) or an exact release")
+	f.StringVar(&o.Driver, "driver", "", "NVIDIA driver release, or a branch for its newest release\n"+
+		"(default that of the lock file, or "+pipeline.DefaultDriver+")")
+	f.StringVar(&o.Kernel, "kernel", "", "Debian kernel: a series (6.1, 6.12) or an exact release\n"+
+		"(default that of the lock file, or "+pipeline.DefaultKernel+")")
 	f.StringVar(&o.LockFile, "lock", "mkp2pimg.lock", "lock file: read if it exists, else written")
 	f.BoolVar(&o.Update, "update", false, "look for newer inputs and write the lock file anew")
 	f.StringVar(&o.Mirror, "mirror", "", "Debian mirror (default "+pipeline.DefaultMirror+")")

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,32 +128,52 @@ func (o *Options) mirrors(l *lock.Lock) map[string]string {
 // lockFor returns the lock of a request: the one in the lock file if it fits,
 // else a fresh one.
 func lockFor(ctx context.Context, o *Options) (l *lock.Lock, fresh bool, err error) {
-	release, err := catalog.Lookup(o.Driver)
+	old, err := lock.Read(o.LockFile)
+	if err == nil {
+		err = complete(old, o.LockFile)
+	}
+	switch {
+	case o.Update && err != nil, errors.Is(err, fs.ErrNotExist):
+		old = nil
+	case err != nil:
+		return nil, false, fmt.Errorf("%w (--update writes it anew)", err)
+	case !o.Update:
+		return old, false, fits(old, o)
+	}
+	driver, kernel := o.wanted(old)
+	release, err := catalog.Lookup(driver)
 	if err != nil {
 		return nil, false, err
 	}
-	if !o.Update {
-		if l, err = lock.Read(o.LockFile); err == nil {
-			err = complete(l, o.LockFile)
-		}
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return nil, false, fmt.Errorf("%w (--update writes it anew)", err)
-		default:
-			return l, false, fits(l, release.Version, o)
-		}
-	}
-	l, err = resolve(ctx, o, release)
+	l, err = resolve(ctx, o, release, kernel)
 	return l, true, err
 }
 
+// wanted are the driver and the kernel of a fresh lock. What the request leaves
+// open is as in the lock that it takes the place of, or the default.
+func (o *Options) wanted(old *lock.Lock) (driver, kernel string) {
+	driver, kernel = DefaultDriver, DefaultKernel
+	if old != nil {
+		driver, kernel = old.Driver, series(old.Kernel)
+	}
+	return cmp.Or(o.Driver, driver), cmp.Or(o.Kernel, kernel)
+}
+
 // fits says whether a lock is for what was asked for.
-func fits(l *lock.Lock, driver string, o *Options) error {
-	if l.Driver != driver || !ofSeries(l.Kernel, o.Kernel) {
+func fits(l *lock.Lock, o *Options) error {
+	driver := l.Driver
+	if o.Driver != "" {
+		release, err := catalog.Lookup(o.Driver)
+		if err != nil {
+			return err
+		}
+		driver = release.Version
+	}
+	kernel := cmp.Or(o.Kernel, l.Kernel)
+	if l.Driver != driver || !ofSeries(l.Kernel, kernel) {
 		return refuse("%s is for driver %s and kernel %s, not for driver %s and kernel %s: "+
 			"use --update to write it anew, or --lock to name another file",
-			o.LockFile, l.Driver, l.Kernel, driver, o.Kernel)
+			o.LockFile, l.Driver, l.Kernel, driver, kernel)
 	}
 	return nil
 }
@@ -173,8 +194,16 @@ func ofSeries(release, want string) bool {
 	return release == want || strings.HasPrefix(release, want+".")
 }
 
-// resolve finds the inputs of a build in the archives.
-func resolve(ctx context.Context, o *Options, driver *catalog.Release) (*lock.Lock, error) {
+// series is that of a kernel release: "6.12" of "6.12.117+deb12-amd64".
+func series(release string) string {
+	major, rest, _ := strings.Cut(release, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	return major + "." + minor
+}
+
+// resolve finds the inputs of a build in the archives. kernelWanted is a series
+// or a release.
+func resolve(ctx context.Context, o *Options, driver *catalog.Release, kernelWanted string) (*lock.Lock, error) {
 	if driver.Debian == nil {
 		return nil, refuse("driver %s: its source is not in Debian, and this version builds from Debian only: choose %s",
 			driver.Version, DefaultDriver)
@@ -192,7 +221,7 @@ func resolve(ctx context.Context, o *Options, driver *catalog.Release) (*lock.Lo
 	if err != nil {
 		return nil, err
 	}
-	kernel, err := kernelRelease(index, o.Kernel)
+	kernel, err := kernelRelease(index, kernelWanted)
 	if err != nil {
 		return nil, err
 	}

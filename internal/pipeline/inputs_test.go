@@ -126,7 +126,7 @@ func TestFetchRefusesKernelsItDoesNotFind(t *testing.T) {
 	t.Parallel()
 	m := pipelinetest.New(t)
 	for _, want := range []string{
-		"", "5.10", "6.1.", "6.12.200", "6.12.200+deb12-cloud-amd64", "6.12.200+deb12-rt-amd64",
+		"5.10", "6.1.", "6.12.200", "6.12.200+deb12-cloud-amd64", "6.12.200+deb12-rt-amd64",
 		"6.12.200+deb12-amd64-unsigned", "amd64",
 	} {
 		o := request(t, m)
@@ -234,6 +234,34 @@ func TestLockForAnotherRequestIsRefused(t *testing.T) {
 	o.Driver, o.Kernel = "535.261.03", pipelinetest.Newest612
 	_, err = Fetch(t.Context(), o)
 	require.NoError(t, err, "the same request in other words")
+}
+
+func TestLockDecidesWhatIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	m := pipelinetest.New(t)
+	o := request(t, m)
+	o.Driver, o.Kernel = "", ""
+	l, err := Fetch(t.Context(), o)
+	require.NoError(t, err)
+	assert.Equal(t, DefaultDriver, l.Driver)
+	assert.Equal(t, pipelinetest.Newest612, l.Kernel)
+
+	o.Update, o.Kernel = true, "6.1.0-9-amd64"
+	_, err = Fetch(t.Context(), o)
+	require.NoError(t, err)
+	o.Update, o.Kernel = false, ""
+	l, err = Fetch(t.Context(), o)
+	require.NoError(t, err)
+	assert.Equal(t, "6.1.0-9-amd64", l.Kernel, "not the default")
+	o.Update = true
+	l, err = Fetch(t.Context(), o)
+	require.NoError(t, err)
+	assert.Equal(t, pipelinetest.Newest61, l.Kernel, "the newest of the same series")
+
+	require.NoError(t, os.WriteFile(o.LockFile, []byte("damaged"), 0o644))
+	l, err = Fetch(t.Context(), o)
+	require.NoError(t, err)
+	assert.Equal(t, pipelinetest.Newest612, l.Kernel)
 }
 
 func TestMirrorOverridesThatOfTheLock(t *testing.T) {

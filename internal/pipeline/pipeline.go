@@ -29,11 +29,12 @@ const (
 	ToolchainHost    = "host"    // what the host has installed; not reproducible elsewhere
 )
 
-// Options is a request for an image. Log must be set; the paths and the
-// release names have no default here.
+// Options is a request for an image. Log must be set; the paths have no default
+// here.
 type Options struct {
-	Driver string // driver release, or its branch
-	Kernel string // kernel series or exact release
+	// Driver is a release or a branch, Kernel a series or an exact release.
+	// Empty: that of the lock file, or the default if there is none.
+	Driver, Kernel string
 
 	Cache    string // directory; made when needed
 	LockFile string // read if it exists, unless Update
