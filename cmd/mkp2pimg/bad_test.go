@@ -150,6 +150,9 @@ func TestBadInputs(t *testing.T) {
 		"empty keyring":              {[]string{"fetch"}, local(keyring, ""), exitUsage, `keyring: \S+lab\.asc: not a keyring.*gpg --export.*holds none`},
 		"keyring that is a keybox":   {[]string{"fetch"}, local(keyring, "\x00\x00\x00\x20\x01\x01\x00\x02KBXf"), exitUsage, `keyring: .*gpg --export`},
 		"lock file in no directory":  {[]string{"fetch", "--lock", "none/a.lock"}, nil, exitUsage, `lock file none/a\.lock: there is no directory none`},
+		"no name for the lock file":  {[]string{"fetch", "--lock", ""}, nothing, exitUsage, `no lock file is named`},
+		"lock file is a directory":   {[]string{"fetch", "--lock", "."}, nothing, exitUsage, `lock file \.: is a directory`},
+		"no name for the cache":      {[]string{"fetch", "--cache", ""}, nothing, exitUsage, `no cache directory is named`},
 		"unknown toolchain":          {[]string{"build", "--source-root", "../..", "--toolchain", "clang"}, nil, exitUsage, `toolchain "clang": want sandbox or host`},
 		"unknown edits":              {[]string{"build", "--source-root", "../..", "--edits", "some"}, nil, exitUsage, `edits "some": want one of \[auto`},
 		"negative number of jobs":    {[]string{"build", "--source-root", "../..", "--jobs", "-1"}, nil, exitUsage, `jobs -1: want`},
@@ -169,7 +172,7 @@ func TestBadInputs(t *testing.T) {
 		"lock file for another driver": {
 			[]string{"fetch", "--driver", "580"},
 			func(t *testing.T, b *bench) func() { b.requireGoodRun(t); return func() {} },
-			exitUsage, `mkp2pimg\.lock is for driver 535\.261\.03 and kernel 6\.12\.117\S+, not for driver 580\S+ and kernel 6\.12: use --update`,
+			exitUsage, `mkp2pimg\.lock is for driver 535\.261\.03 and kernel 6\.12\.117\S+, not for driver 580\S+ and kernel 6\.12\.117\S+: use --update`,
 		},
 
 		// Files of this side.
@@ -271,16 +274,18 @@ func TestBadImages(t *testing.T) {
 		code int
 		want string
 	}{
-		"no directory":       {[]string{filepath.Join(dir, "none")}, exitData, `not a netboot directory of mkp2pimg: .*no such file`},
-		"another directory":  {[]string{dir}, exitData, `not a netboot directory of mkp2pimg`},
-		"damaged initrd":     {[]string{image("initrd", spoil(images.InitrdName, "x"))}, exitData, `(?s)is damaged; build it again:.*initrd\.zst: sha256 is`},
-		"damaged checksums":  {[]string{image("sums", spoil(images.SumsName, "x"))}, exitData, `SHA256SUMS: line 1 is not`},
-		"no image":           {nil, exitUsage, `accepts 1 arg\(s\), received 0`},
-		"unknown machine":    {[]string{whole, "--machine", "laptop"}, exitUsage, `laptop`},
-		"no boot":            {[]string{whole, "--repeat", "0"}, exitUsage, `--repeat 0: want at least 1`},
-		"unknown accel":      {[]string{whole, "--accel", "hvf"}, exitUsage, `hvf`},
-		"lock of the image":  {[]string{whole, "--sandbox"}, exitData, `lock file \S+mkp2pimg\.lock: lock: version is 0`},
-		"flag without value": {[]string{whole, "--machine"}, exitUsage, `flag needs an argument: --machine`},
+		"no directory":        {[]string{filepath.Join(dir, "none")}, exitData, `not a netboot directory of mkp2pimg: .*no such file`},
+		"another directory":   {[]string{dir}, exitData, `not a netboot directory of mkp2pimg`},
+		"damaged initrd":      {[]string{image("initrd", spoil(images.InitrdName, "x"))}, exitData, `(?s)is damaged; build it again:.*initrd\.zst: sha256 is`},
+		"damaged checksums":   {[]string{image("sums", spoil(images.SumsName, "x"))}, exitData, `SHA256SUMS: line 1 is not`},
+		"no image":            {nil, exitUsage, `accepts 1 arg\(s\), received 0`},
+		"unknown machine":     {[]string{whole, "--machine", "laptop"}, exitUsage, `laptop`},
+		"no boot":             {[]string{whole, "--repeat", "0"}, exitUsage, `--repeat 0: want at least 1`},
+		"unknown accel":       {[]string{whole, "--accel", "hvf"}, exitUsage, `hvf`},
+		"lock of the image":   {[]string{whole, "--sandbox"}, exitData, `lock file \S+mkp2pimg\.lock: lock: version is 0`},
+		"no name for cache":   {[]string{whole, "--sandbox", "--cache", ""}, exitUsage, `no cache directory is named`},
+		"two kinds of output": {[]string{whole, "--json", "--times"}, exitUsage, `--json and --times: want one`},
+		"flag without value":  {[]string{whole, "--machine"}, exitUsage, `flag needs an argument: --machine`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -64,6 +65,9 @@ file. Machines: ` + strings.Join(qemu.Names(), ", ") + `.`,
 func (s *smokeFlags) run(c *cobra.Command, dir string) error {
 	if s.repeat < 1 {
 		return usageError{fmt.Errorf("--repeat %d: want at least 1", s.repeat)}
+	}
+	if s.asJSON && s.asTimes {
+		return usageError{errors.New("--json and --times: want one of them")}
 	}
 	machines, err := s.load()
 	if err != nil {

@@ -44,11 +44,28 @@ func (o *Options) checkInputs() error {
 			return refuse("mirror %q: want an http, https or file URL, such as %s", mirror, DefaultMirror)
 		}
 	}
-	if dir := filepath.Dir(o.LockFile); !isDir(dir) {
+	switch dir := filepath.Dir(o.LockFile); {
+	case o.LockFile == "":
+		return refuse("no lock file is named")
+	case isDir(o.LockFile):
+		return refuse("lock file %s: is a directory: name a file in it", o.LockFile)
+	case !isDir(dir):
 		return refuse("lock file %s: there is no directory %s to write it to", o.LockFile, dir)
+	}
+	if err := o.checkCache(); err != nil {
+		return err
 	}
 	_, err := o.keys()
 	return err
+}
+
+// checkCache refuses requests without a cache: it would be in whatever
+// directory this program runs in.
+func (o *Options) checkCache() error {
+	if o.Cache == "" {
+		return refuse("no cache directory is named")
+	}
+	return nil
 }
 
 // checkImage refuses requests that can't be built.

@@ -19,6 +19,9 @@ func Emulator(ctx context.Context, image string, o Options, own bool) (*qemu.Emu
 			return e, err
 		}
 	}
+	if err := o.checkCache(); err != nil {
+		return nil, err
+	}
 	l, err := lock.Read(filepath.Join(image, LockName))
 	if err != nil {
 		return nil, err
