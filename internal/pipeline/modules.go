@@ -16,7 +16,6 @@ import (
 	"mkp2pimg/images"
 	"mkp2pimg/initramfs"
 	"mkp2pimg/initramfs/layout"
-	"mkp2pimg/internal/lock"
 	"mkp2pimg/internal/sandbox"
 	"mkp2pimg/kmod/build"
 	"mkp2pimg/kmod/ko"
@@ -77,9 +76,13 @@ func (in *inputs) compile(ctx context.Context, o *Options, toolchain sandbox.Roo
 	if err != nil {
 		return nil, err
 	}
+	toolchainKey, err := in.toolchainKey(ctx, o)
+	if err != nil {
+		return nil, err
+	}
 	result, err := build.Build(ctx, build.Config{
 		Toolchain:    toolchain,
-		ToolchainKey: keyOf(append([]string{toolchain.Dir}, digests(in.lock.ByRole(lock.Toolchain))...)...),
+		ToolchainKey: toolchainKey,
 		Source:       source,
 		SourceKey:    sourceKey,
 		Kernel:       in.lock.Kernel,

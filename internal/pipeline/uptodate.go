@@ -31,11 +31,15 @@ func (in *inputs) imageKey(ctx context.Context, o *Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	toolchain, err := in.toolchainKey(ctx, o)
+	if err != nil {
+		return "", err
+	}
 	locked, err := in.lock.Marshal()
 	if err != nil {
 		return "", err
 	}
-	return keyOf(program, source, string(locked), o.Edits, o.Toolchain), nil
+	return keyOf(program, source, string(locked), o.Edits, toolchain), nil
 }
 
 func fileDigest(path string) (string, error) {

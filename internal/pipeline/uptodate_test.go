@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -66,7 +67,10 @@ func TestImageKeyHangsOnTheRequest(t *testing.T) {
 	before := key(func(*Options) {})
 	assert.Equal(t, before, key(func(o *Options) { o.Out, o.Cache, o.Jobs = "c", "d", 2 }), "where and how fast doesn't matter")
 	assert.NotEqual(t, before, key(func(o *Options) { o.Edits = "minimal" }))
-	assert.NotEqual(t, before, key(func(o *Options) { o.Toolchain = ToolchainHost }))
+	_, err = in.imageKey(t.Context(), &Options{Source: "../..", Edits: "auto", Toolchain: ToolchainHost})
+	var refused *RequestError
+	require.ErrorAs(t, err, &refused, "no headers of that kernel here")
+	assert.Regexp(t, `needs the headers of kernel `+regexp.QuoteMeta(l.Kernel)+`: install .*--toolchain=sandbox: .*no such file`, err.Error())
 	l.Inputs[0].SHA256 = strings.Repeat("0", 64)
 	assert.NotEqual(t, before, key(func(*Options) {}), "another input")
 }

@@ -88,9 +88,9 @@ type Result struct {
 // Step is one finished part of the work.
 type Step struct {
 	Name    string        `json:"name"` // such as "stock: nv-kernel.o"
-	Wall    time.Duration `json:"wall"`
-	CPU     time.Duration `json:"cpu"`      // user and system time of all its processes
-	PeakRSS int64         `json:"peak_rss"` // bytes, of its largest process; 0 if none was started
+	Wall    time.Duration `json:"wall_ns"`
+	CPU     time.Duration `json:"cpu_ns"`         // user and system time of all its processes
+	PeakRSS int64         `json:"peak_rss_bytes"` // bytes, of its largest process; 0 if none was started
 }
 
 // Build returns the modules from the cache, or builds them. If ctx ends, or any

@@ -1,0 +1,47 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+
+	"mkp2pimg/internal/lock"
+	"mkp2pimg/internal/sandbox"
+	"mkp2pimg/kmod/build"
+)
+
+// toolchainKey names the contents of the toolchain that o asks for.
+func (in *inputs) toolchainKey(ctx context.Context, o *Options) (string, error) {
+	if o.Toolchain == ToolchainHost {
+		return hostKey(ctx, in.lock.Kernel)
+	}
+	return keyOf(digests(in.lock.ByRole(lock.Toolchain))...), nil
+}
+
+// hostKey names what the modules get from the host itself: its compiler and
+// linker by what they say of themselves, and the headers of a kernel release by
+// the files that differ from one configuration to another.
+func hostKey(ctx context.Context, kernel string) (string, error) {
+	_, headers, err := build.Headers(sandbox.Root{}, kernel)
+	if err != nil {
+		return "", &RequestError{fmt.Sprintf("toolchain %s needs the headers of kernel %s: install the host's package of them "+
+			"(linux-headers-%[2]s), or use --toolchain=%[3]s", ToolchainHost, kernel, ToolchainSandbox), err}
+	}
+	parts := []string{"host"}
+	for _, tool := range []string{"cc", "ld"} {
+		version, err := exec.CommandContext(ctx, tool, "--version").Output()
+		if err != nil {
+			return "", &RequestError{fmt.Sprintf("toolchain %s needs %s: install it, or use --toolchain=%s", ToolchainHost, tool, ToolchainSandbox), err}
+		}
+		parts = append(parts, string(version))
+	}
+	for _, name := range []string{".config", "Module.symvers"} {
+		sum, err := fileDigest(filepath.Join(headers, name))
+		if err != nil {
+			return "", fmt.Errorf("headers of kernel %s: %w", kernel, err)
+		}
+		parts = append(parts, sum)
+	}
+	return keyOf(parts...), nil
+}
