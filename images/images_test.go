@@ -165,6 +165,7 @@ func TestWriteReplaces(t *testing.T) {
 	n := sample(t)
 	_, err := n.Write(t.Context(), dir)
 	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(filepath.Join(filepath.Dir(dir), ".out.tmp-7"), 0o700)) // of a killed program
 	first, err := os.ReadFile(filepath.Join(dir, ManifestName))
 	require.NoError(t, err)
 
@@ -178,6 +179,9 @@ func TestWriteReplaces(t *testing.T) {
 	_, err = n.Write(t.Context(), dir)
 	require.NoError(t, err)
 	assert.NoFileExists(t, filepath.Join(dir, "patch.diff"), "file of the replaced image")
+	list, err := os.ReadDir(filepath.Dir(dir))
+	require.NoError(t, err)
+	assert.Len(t, list, 1, "left beside the directory")
 	_, err = Open(dir)
 	require.NoError(t, err)
 }

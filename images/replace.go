@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"mkp2pimg/internal/cachedir"
 )
 
 // NotOursError says that an output directory holds something that this program
@@ -92,14 +94,11 @@ func checkWritable(dir string) error {
 // has succeeded and all is on disk, dir stays as it was.
 func replaceDir(dir string, fill func(tmp string) error) error {
 	parent := filepath.Dir(dir)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return err
-	}
-	tmp, err := os.MkdirTemp(parent, "."+filepath.Base(dir)+".tmp-")
+	tmp, remove, err := cachedir.Temp(parent, "."+filepath.Base(dir)+".tmp-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // after a rename there is nothing; else the error of fill counts
+	defer remove()
 	if err := fill(tmp); err != nil {
 		return err
 	}

@@ -78,3 +78,51 @@ func TestMakeWaitCancelled(t *testing.T) {
 	_, err = os.Stat(dir)
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 }
+
+func TestTemp(t *testing.T) {
+	parent := filepath.Join(t.TempDir(), "cache")
+	first, removeFirst, err := Temp(parent, "scratch-")
+	require.NoError(t, err)
+	require.NoError(t, write(first))
+	for _, name := range []string{"scratch-1/deep", "scratch-x", "other-1"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(parent, name), 0o755))
+	}
+
+	second, removeSecond, err := Temp(parent, "scratch-")
+	require.NoError(t, err)
+	assert.NotEqual(t, first, second)
+	assert.FileExists(t, filepath.Join(first, "file"), "in use")
+	assert.NoDirExists(t, filepath.Join(parent, "scratch-1"), "of a killed program")
+	assert.DirExists(t, filepath.Join(parent, "scratch-x"))
+	assert.DirExists(t, filepath.Join(parent, "other-1"))
+
+	removeFirst()
+	assert.NoDirExists(t, first)
+	assert.DirExists(t, second)
+	removeSecond()
+	assert.NoDirExists(t, second)
+}
+
+func TestTempAtOnce(t *testing.T) {
+	parent := t.TempDir()
+	var g errgroup.Group
+	for range 8 {
+		g.Go(func() error {
+			for range 20 {
+				dir, remove, err := Temp(parent, "t-")
+				if err != nil {
+					return err
+				}
+				if err := write(dir); err != nil {
+					return err
+				}
+				remove()
+			}
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
+	list, err := os.ReadDir(parent)
+	require.NoError(t, err)
+	assert.Empty(t, list)
+}

@@ -3,10 +3,10 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"mkp2pimg/initramfs"
+	"mkp2pimg/internal/cachedir"
 	"mkp2pimg/internal/lock"
 )
 
@@ -65,9 +65,9 @@ func (in *inputs) one(ctx context.Context, o *Options, role lock.Role) (initramf
 // scratch makes a directory below the cache for what lives no longer than a
 // build. The cache is used rather than /tmp, since that is often small.
 func (o *Options) scratch() (dir string, remove func(), err error) {
-	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
-		return "", nil, err
+	dir, remove, err = cachedir.Temp(o.Cache, "scratch-")
+	if err != nil {
+		return "", nil, fmt.Errorf("cache: %w", err)
 	}
-	dir, err = os.MkdirTemp(o.Cache, "scratch-")
-	return dir, func() { _ = os.RemoveAll(dir) }, err
+	return dir, remove, nil
 }
