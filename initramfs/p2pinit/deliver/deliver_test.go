@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
@@ -63,6 +64,46 @@ func TestPut(t *testing.T) {
 			assert.ErrorContains(t, err, "PUT "+s.URL+"/reports/n7: ")
 		})
 	}
+}
+
+func TestPutAndRedirects(t *testing.T) {
+	for status, want := range map[int]string{
+		http.StatusMovedPermanently:  "the server answered 301 Moved Permanently with Location /new/n7: name that place in p2p.report",
+		http.StatusFound:             "the server answered 302 Found with Location",
+		http.StatusTemporaryRedirect: "",
+		http.StatusPermanentRedirect: "",
+	} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			var got []string
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/n7" {
+					http.Redirect(w, r, "/new/n7", status)
+					return
+				}
+				body, err := io.ReadAll(r.Body)
+				assert.NoError(t, err)
+				got = append(got, r.Method+" "+string(body))
+			}))
+			defer s.Close()
+			u, err := url.Parse(s.URL + "/n7")
+			require.NoError(t, err)
+			err = Put(t.Context(), s.Client(), u, []byte("report"), func(context.Context, int) error { return errors.New("enough") })
+			if want == "" {
+				require.NoError(t, err)
+				assert.Equal(t, []string{"PUT report"}, got)
+				return
+			}
+			require.ErrorContains(t, err, strings.Replace(want, "/new", s.URL+"/new", 1))
+			assert.Empty(t, got)
+		})
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/n7", http.StatusTemporaryRedirect)
+	}))
+	defer s.Close()
+	u, err := url.Parse(s.URL + "/n7")
+	require.NoError(t, err)
+	require.ErrorContains(t, Put(t.Context(), s.Client(), u, nil, Pause), "ten redirects")
 }
 
 func TestPutHidesThePassword(t *testing.T) {

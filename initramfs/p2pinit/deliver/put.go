@@ -62,10 +62,11 @@ func put(ctx context.Context, c *http.Client, u *url.URL, body []byte) error {
 		return refused{err}
 	}
 	req.Header.Set("Content-Type", ContentType)
-	resp, err := c.Do(req)
+	keep := *c
+	keep.CheckRedirect = keepMethod
+	resp, err := keep.Do(req)
 	if err != nil {
-		var wrapped *url.Error // its text repeats the URL
-		if errors.As(err, &wrapped) {
+		if wrapped, ok := errors.AsType[*url.Error](err); ok { // its text repeats the URL
 			err = wrapped.Err
 		}
 		return certificate(err)
@@ -80,6 +81,20 @@ func put(ctx context.Context, c *http.Client, u *url.URL, body []byte) error {
 		return refused{err}
 	}
 	return err
+}
+
+// keepMethod follows only a redirect that repeats the PUT (307, 308). After any
+// other the client would GET the new place, and what answers well there has no
+// report.
+func keepMethod(req *http.Request, via []*http.Request) error {
+	switch {
+	case req.Method != http.MethodPut:
+		return refused{fmt.Errorf("the server answered %s with Location %s: name that place in p2p.report, or redirect by 307 or 308",
+			req.Response.Status, req.URL.Redacted())}
+	case len(via) >= 10:
+		return refused{errors.New("the server answered ten redirects")}
+	}
+	return nil
 }
 
 // certificate makes the error of a bad certificate final, and says what to do.

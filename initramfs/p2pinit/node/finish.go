@@ -28,7 +28,7 @@ func (n *Node) conclude(ctx context.Context, t *stage.Task) error {
 		return nil
 	}
 	t.Doing("setting the network up")
-	n.late()
+	n.late(ctx)
 	up, err := n.System.Network(ctx)
 	if err == nil {
 		t.Log(report.Info, "network: %s", up)
@@ -115,7 +115,7 @@ func (n *Node) finish(ctx context.Context) {
 	}
 	switch n.params.Next() {
 	case params.StartShell, params.Hold:
-		n.late() // the keyboard, for one
+		n.late(ctx) // the keyboard, for one
 	}
 	n.console.Flush(flushLimit)
 }

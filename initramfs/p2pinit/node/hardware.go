@@ -22,8 +22,8 @@ var always = []string{
 	"vfat", "nls_cp437", "nls_iso8859_1", "nls_ascii", "nls_utf8",
 }
 
-// hardware loads the modules for the hardware that is present and arms a watchdog.
-func (n *Node) hardware(_ context.Context, t *stage.Task) error {
+// hardware arms a watchdog and loads the modules for the hardware that is present.
+func (n *Node) hardware(ctx context.Context, t *stage.Task) error {
 	release, err := n.release()
 	if err != nil {
 		return err
@@ -45,6 +45,7 @@ func (n *Node) hardware(_ context.Context, t *stage.Task) error {
 	n.loader = l
 	n.mu.Unlock()
 
+	n.arm(ctx, t, l) // first, since a driver may hang the kernel
 	results, err := l.LoadHardware(n.fs(), always...)
 	text, failed := modules.Summary(results)
 	t.Log(report.Info, "%s", text)
@@ -54,7 +55,6 @@ func (n *Node) hardware(_ context.Context, t *stage.Task) error {
 	if err != nil {
 		return fmt.Errorf("devices: %w", err)
 	}
-	n.arm(t, l)
 	t.Summary("%d modules for the hardware, %d of them failed", len(results), len(failed))
 	return nil
 }
@@ -68,7 +68,7 @@ func (n *Node) release() (string, error) {
 }
 
 // arm arms the first watchdog there is, unless a person is to have a shell at once.
-func (n *Node) arm(t *stage.Task, l *modules.Loader) {
+func (n *Node) arm(ctx context.Context, t *stage.Task, l *modules.Loader) {
 	if n.params.Plan == params.Shell {
 		return
 	}
@@ -85,6 +85,10 @@ func (n *Node) arm(t *stage.Task, l *modules.Loader) {
 		t.Log(report.Warning, "no watchdog: a kernel that hangs stays hung")
 		return
 	}
+	end, _ := ctx.Deadline() // a stage has one
+	if ctx.Err() != nil {
+		return // the run has gone on, and may have stopped the watchdog for good
+	}
 	t.Doing("arming the watchdog")
 	d, err := n.System.Watchdog(n.path(dev), watchdog.Timeout)
 	if err != nil {
@@ -94,7 +98,7 @@ func (n *Node) arm(t *stage.Task, l *modules.Loader) {
 	t.Log(report.Info, "watchdog armed: %s", d.Name())
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.guard = watchdog.NewGuard(d, time.Now().Add(watchdog.Timeout+dogGrace))
+	n.guard = watchdog.NewGuard(d, end.Add(dogGrace))
 }
 
 // disarm stops the watchdog, if one is armed.
@@ -109,16 +113,32 @@ func (n *Node) disarm() error {
 	return g.Disarm()
 }
 
+// lateLimit is the time for the modules of devices that appeared late.
+const lateLimit = 20 * time.Second
+
 // late loads modules for devices that appeared after the modules stage: a USB
-// keyboard or network adapter takes seconds to be found.
-func (n *Node) late() {
+// keyboard or network adapter takes seconds to be found. It goes on without them
+// after lateLimit: a module that hung that stage hangs whoever asks for it again.
+func (n *Node) late(ctx context.Context) {
 	n.mu.Lock()
 	l := n.loader
 	n.mu.Unlock()
 	if l == nil {
 		return
 	}
-	if _, err := l.LoadHardware(n.fs()); err != nil {
-		n.warn("devices: %v", err)
+	ctx, cancel := context.WithTimeout(ctx, lateLimit)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.LoadHardware(n.fs())
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			n.warn("devices: %v", err)
+		}
+	case <-ctx.Done():
+		n.warn("modules for devices that appeared late are still loading, one may hang")
 	}
 }

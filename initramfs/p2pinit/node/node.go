@@ -136,7 +136,7 @@ func (n *Node) stages() []stage.Stage {
 }
 
 // begin lets the watchdog be petted until the stage's deadline and a bit.
-func (n *Node) begin(s stage.Stage, deadline time.Duration) {
+func (n *Node) begin(_ stage.Stage, deadline time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.guard != nil {

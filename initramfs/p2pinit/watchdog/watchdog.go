@@ -8,9 +8,10 @@ import (
 )
 
 // Modules are the watchdog drivers worth trying, in order; the first that finds
-// its device wins. softdog, a timer of the kernel, always does and comes last: it
+// its device wins. lpc_ich and i2c_i801 are no watchdogs: they make the device of
+// iTCO_wdt. softdog, a timer of the kernel, always does and comes last: it
 // can't help when the kernel itself hangs.
-var Modules = []string{"wdat_wdt", "iTCO_wdt", "sp5100_tco", "i6300esb", "softdog"}
+var Modules = []string{"wdat_wdt", "lpc_ich", "i2c_i801", "iTCO_wdt", "sp5100_tco", "i6300esb", "softdog"}
 
 // Path is the first watchdog of the machine, the one that the run arms.
 const Path = "/dev/watchdog0"
