@@ -42,7 +42,7 @@ var wanted = []string{
 	"coretemp", "k10temp", "amd64_edac", "skx_edac", "i10nm_edac",
 
 	// Watchdogs, so that a hung node resets itself.
-	"iTCO_wdt", "sp5100_tco", "wdat_wdt", "i6300esb", "ipmi_watchdog", "hpwdt", "mei_wdt", "softdog",
+	"lpc_ich", "iTCO_wdt", "sp5100_tco", "wdat_wdt", "i6300esb", "ipmi_watchdog", "hpwdt", "mei_wdt", "softdog",
 
 	// What nvidia.ko and nvidia-uvm.ko of the releases in the catalog import.
 	"drm", "drm_kms_helper", "drm_ttm_helper", "video", "i2c_core", "backlight",
