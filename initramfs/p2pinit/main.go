@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"mkp2pimg/initramfs/layout"
 	"mkp2pimg/initramfs/p2pinit/ending"
 	"mkp2pimg/initramfs/p2pinit/node"
 	"mkp2pimg/initramfs/p2pinit/params"
@@ -57,11 +58,11 @@ var end = ending.Ending{Root: "/", System: ending.Linux{}}
 // keep starts the run and outlives it.
 func keep() {
 	deaf()
-	cmd := exec.Command("/proc/self/exe", "--force")
+	cmd := exec.Command(layout.P2PInit, "--force")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err := cmd.Run()
 	next := after()
-	end.Say("the run died (%v); its report is not complete. Next: p2p.after=%s", err, next)
+	end.Say("the run died (%v); its report may not be complete. Next: p2p.after=%s", err, next)
 	if err := watchdog.Release(watchdog.Path); err != nil {
 		end.Say("%v; it may reset the machine", err)
 	}
