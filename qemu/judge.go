@@ -233,6 +233,9 @@ const noGPU = "NVRM: No NVIDIA GPU found"
 // of a GPU, with the kernel's words as evidence, and the same words on the
 // console, which the init does not write.
 func (j *judge) nvidia() (Status, string) {
+	if s := j.report.Step(stepDriver); s != nil && len(s.Errors) > 0 {
+		return failed("stage %s: %s: %s", stepDriver, s.Errors[0].Symptom, s.Errors[0].Message)
+	}
 	want := ExpectedFinding{ID: findingLoad, Status: []checks.Status{checks.Skip}, Evidence: []string{"errno 19", noGPU}}
 	if status, detail := j.finding(want)(); status != Pass {
 		return status, detail

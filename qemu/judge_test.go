@@ -212,6 +212,10 @@ func TestJudgeFaults(t *testing.T) {
 		{"driver claims a pass", func(r *Run) {
 			replace(&r.Report, `"id":"P2P-DRIVER-LOAD","status":"skip"`, `"id":"P2P-DRIVER-LOAD","status":"pass"`)()
 		}, []string{"nvidia-insert", "gpu"}, "reported as pass"},
+		{"driver stage broke", func(r *Run) {
+			replace(&r.Report, `"diagnosis":{"verdict":"UVM-NOT-INSERTED","type":"UNKNOWN","message":"nvidia-uvm.ko needs a bound nvidia.ko"}`,
+				`"error":{"symptom":"failed","message":"the driver's module is damaged"}`)()
+		}, []string{"nvidia-insert", "gpu", "nvidia-uvm"}, "stage driver: failed: the driver's module is damaged"},
 		{"another error of insertion", func(r *Run) { replace(&r.Report, "errno 19, no such device", "errno 2, no such file")() },
 			[]string{"nvidia-insert", "gpu"}, "without errno 19"},
 		{"bandwidth without a GPU", func(r *Run) {

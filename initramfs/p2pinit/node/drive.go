@@ -134,7 +134,7 @@ func (n *Node) insert(ctx context.Context, t *stage.Task, file string, log Kerne
 		}
 		t.Diagnosis(report.Diagnosis{Verdict: DriverNoGPU, Type: report.DiagnosisUnknown, Message: o.Title + ": " + strings.Join(nvrm(lines), "; ")})
 		t.Diagnosis(report.Diagnosis{Verdict: UVMNotInserted, Type: report.DiagnosisUnknown,
-			Message: "nvidia-uvm.ko was not inserted: it takes its symbols from an nvidia.ko that has bound a GPU"})
+			Message: "nvidia-uvm.ko was not inserted: it takes its symbols from an nvidia.ko that has bound a GPU; the build checked its version magic and symbol CRCs against this kernel and nvidia.ko"})
 		return stage.Skip("%s", o.Title)
 	}
 	return fmt.Errorf("%s: %w", o.Title, err)
