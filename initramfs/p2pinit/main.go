@@ -58,7 +58,7 @@ var end = ending.Ending{Root: "/", System: ending.Linux{}}
 // keep starts the run and outlives it.
 func keep() {
 	deaf()
-	cmd := exec.Command(layout.P2PInit, "--force")
+	cmd := exec.CommandContext(context.Background(), layout.P2PInit, "--force")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err := cmd.Run()
 	next := after()

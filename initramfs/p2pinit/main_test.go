@@ -15,7 +15,7 @@ import (
 func TestRoots(t *testing.T) {
 	const inside = "P2PINIT_TEST_ROOTS"
 	if os.Getenv(inside) == "" {
-		cmd := exec.Command("/proc/self/exe", "-test.run=^TestRoots$", "-test.v")
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestRoots$", "-test.v")
 		cmd.Env = append(os.Environ(), inside+"=1", "SSL_CERT_FILE=/dev/null", "SSL_CERT_DIR=/dev/null")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)

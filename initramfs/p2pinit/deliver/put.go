@@ -99,8 +99,7 @@ func keepMethod(req *http.Request, via []*http.Request) error {
 
 // certificate makes the error of a bad certificate final, and says what to do.
 func certificate(err error) error {
-	var bad *tls.CertificateVerificationError
-	if !errors.As(err, &bad) {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok {
 		return err
 	}
 	var unknown x509.UnknownAuthorityError

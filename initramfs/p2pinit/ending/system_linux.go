@@ -1,6 +1,7 @@
 package ending
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -67,7 +68,7 @@ func usual(t *unix.Termios) {
 // Shell runs a shell that leads a session on the terminal, so that its job control
 // and Ctrl-C work, until it ends. How it ended doesn't matter.
 func (Linux) Shell(program string, tty *os.File) error {
-	cmd := exec.Command(program)
+	cmd := exec.CommandContext(context.Background(), program) // ends when its person ends it
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // taken from p2pinit's own session
 	if err := cmd.Start(); err != nil {

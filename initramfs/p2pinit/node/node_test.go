@@ -61,7 +61,7 @@ func newMachine(t *testing.T, kind, cmdline string) *machine {
 		img: layout.Image{Version: layout.Version, Driver: "535.261.03", Kernel: release, Sets: []string{"p2p", "stock"}}}
 	for _, k := range fixture.Kinds() {
 		if k.Name == kind {
-			require.NoError(t, k.Machine.Write(m.root))
+			require.NoError(t, k.Write(m.root))
 		}
 	}
 	m.write("proc/cmdline", cmdline+"\n")
