@@ -21,7 +21,7 @@ smoke: bin/mkp2pimg ## boot the image in $(OUT) under QEMU on every described ma
 
 .PHONY: reproduce
 reproduce: ## build once more, cold, in another directory and as another user; compare with $(OUT)
-	hack/reproduce $(OUT)
+	hack/reproduce $(OUT) $(FLAGS)
 
 .PHONY: bench
 bench: bin/mkp2pimg ## measure the sizes and boot times of README's table

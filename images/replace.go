@@ -63,9 +63,9 @@ func follow(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	real, err := filepath.EvalSymlinks(dir)
+	target, err := filepath.EvalSymlinks(dir)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return real, err
+		return target, err
 	}
 	if _, exists := os.Lstat(dir); exists == nil {
 		return "", err // a link to nothing

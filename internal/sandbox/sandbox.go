@@ -225,7 +225,7 @@ func (c *Cmd) runInRoot(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return forbidden(err)
 	}
-	childStatus.Close()
+	_ = childStatus.Close() // else status would have no end
 	var failed failure
 	decodeErr := json.NewDecoder(status).Decode(&failed) // ends when the child execs or exits
 	err = c.wait(cmd, nil)

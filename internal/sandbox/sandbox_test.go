@@ -192,7 +192,7 @@ func TestRunDiesWithCaller(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
-	caller := exec.Command("/proc/self/exe")
+	caller := exec.CommandContext(t.Context(), "/proc/self/exe")
 	caller.Env = append(os.Environ(), runnerEnv+"="+root.Dir)
 	caller.Stdout = w
 	require.NoError(t, caller.Start())
@@ -213,9 +213,9 @@ func TestRunWithoutRoot(t *testing.T) {
 	const nobody = 65534
 	dir, err := os.MkdirTemp("", "sandbox-nobody-")
 	require.NoError(t, err)
-	defer os.RemoveAll(dir)
+	defer func() { assert.NoError(t, os.RemoveAll(dir)) }()
 	require.NoError(t, os.Chown(dir, nobody, nobody))
-	again := exec.Command("/proc/self/exe", "-test.run=^(TestRun|TestRunOptions|TestRunCancel)$", "-test.v")
+	again := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^(TestRun|TestRunOptions|TestRunCancel)$", "-test.v")
 	again.Args[0] = os.Args[0]
 	again.Dir = dir
 	again.Env = append(os.Environ(), "TMPDIR="+dir)
