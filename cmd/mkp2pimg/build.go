@@ -29,7 +29,7 @@ their own, in user namespaces; nothing is installed on the host.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			o.Version = version()
-			o.Log, o.Progress = c.ErrOrStderr(), newProgress(c.ErrOrStderr())
+			follow(&o, c.ErrOrStderr())
 			result, err := pipeline.Build(c.Context(), o)
 			if err != nil {
 				return err

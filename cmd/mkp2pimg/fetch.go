@@ -20,7 +20,7 @@ cache and write the lock file. A build with --offline then needs no network.`,
   mkp2pimg fetch --mirror http://aptly.lab --security-mirror http://aptly.lab/security --keyring lab.asc`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			o.Log, o.Progress = c.ErrOrStderr(), newProgress(c.ErrOrStderr())
+			follow(&o, c.ErrOrStderr())
 			l, err := pipeline.Fetch(c.Context(), o)
 			if err != nil {
 				return err

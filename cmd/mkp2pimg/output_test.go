@@ -18,11 +18,14 @@ import (
 )
 
 func TestProgressIsForTerminals(t *testing.T) {
-	assert.Nil(t, newProgress(io.Discard))
 	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	require.NoError(t, err)
 	defer f.Close()
-	assert.Nil(t, newProgress(f), "a file")
+	for _, w := range []io.Writer{io.Discard, f} {
+		var o pipeline.Options
+		follow(&o, w)
+		assert.Equal(t, pipeline.Options{Log: w}, o)
+	}
 
 	b := newBench(t)
 	code, _, stderr := b.run(t.Context(), "fetch")
@@ -47,6 +50,22 @@ func TestBarCountsAllDownloads(t *testing.T) {
 	assert.Nil(t, b.bar)
 	b.Start("c.deb", 7).Add(3)
 	assert.EqualValues(t, 7, b.bar.GetMax64(), "a new bar")
+}
+
+func TestBarShowsTheStep(t *testing.T) {
+	var out bytes.Buffer
+	b := &bar{out: &out}
+	b.doing("modules", 61400*time.Millisecond)
+	assert.Equal(t, "\r\x1b[Kmodules … 1m1s", out.String())
+	out.Reset()
+	b.doing("", time.Minute)
+	assert.Equal(t, "\r\x1b[K", out.String())
+
+	download := b.Start("a.deb", 100)
+	out.Reset()
+	b.doing("fetch", time.Second)
+	assert.Empty(t, out.String(), "a download has the line")
+	download.End(nil)
 }
 
 func TestPrintBuild(t *testing.T) {

@@ -1,24 +1,27 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
 	"mkp2pimg/internal/fetch"
+	"mkp2pimg/internal/pipeline"
 )
 
-// newProgress shows downloads as one bar on w if it is a terminal; else it is
-// nil, and downloads are quiet.
-func newProgress(w io.Writer) fetch.Progress {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return nil
+// follow logs the steps of a request on w and, if that is a terminal, shows
+// what is under way: downloads as one bar, other steps by name and duration.
+func follow(o *pipeline.Options, w io.Writer) {
+	o.Log = w
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		b := &bar{out: f}
+		o.Progress, o.Doing = b, b.doing
 	}
-	return &bar{out: f}
 }
 
 // bar is a progress bar over all downloads that are under way or done.
@@ -43,6 +46,21 @@ func (b *bar) Start(_ string, size int64) fetch.Meter {
 	b.total += size
 	b.bar.ChangeMax64(max(b.total, 1))
 	return b
+}
+
+// doing shows a step on the terminal's last line, unless downloads are there,
+// and clears that line when the step ends.
+func (b *bar) doing(step string, since time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	const clearLine = "\r\x1b[K" // ECMA-48: EL
+	switch {
+	case b.bar != nil:
+	case step == "":
+		fmt.Fprint(b.out, clearLine)
+	default:
+		fmt.Fprintf(b.out, "%s%s … %s", clearLine, step, since.Round(time.Second))
+	}
 }
 
 func (b *bar) Add(n int64) {

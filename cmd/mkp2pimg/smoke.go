@@ -81,9 +81,9 @@ func (s *smokeFlags) run(c *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
-	emulator, err := pipeline.Emulator(c.Context(), dir, pipeline.Options{
-		Cache: s.cache, Offline: s.offline, Log: c.ErrOrStderr(), Progress: newProgress(c.ErrOrStderr()),
-	}, s.inSandbox)
+	request := pipeline.Options{Cache: s.cache, Offline: s.offline}
+	follow(&request, c.ErrOrStderr())
+	emulator, err := pipeline.Emulator(c.Context(), dir, request, s.inSandbox)
 	if err != nil {
 		return err
 	}

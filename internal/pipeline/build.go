@@ -42,7 +42,7 @@ func Build(ctx context.Context, o Options) (*Result, error) {
 	if err := errors.Join(o.checkInputs(), o.checkImage()); err != nil {
 		return nil, err
 	}
-	s := &steps{log: o.Log}
+	s := o.steps()
 	in, err := s.inputs(ctx, &o, buildRoles...)
 	if err != nil {
 		return nil, err

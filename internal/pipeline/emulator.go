@@ -26,7 +26,7 @@ func Emulator(ctx context.Context, image string, o Options, own bool) (*qemu.Emu
 	if err != nil {
 		return nil, err
 	}
-	s := steps{log: o.Log}
+	s := o.steps()
 	in, err := s.fetch(ctx, &o, l, lock.Emulator)
 	if err != nil {
 		return nil, err

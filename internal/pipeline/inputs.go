@@ -41,7 +41,7 @@ func Fetch(ctx context.Context, o Options) (*lock.Lock, error) {
 	if err := o.checkInputs(); err != nil {
 		return nil, err
 	}
-	s := steps{log: o.Log}
+	s := o.steps()
 	in, err := s.inputs(ctx, &o, lock.Roles...)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ package pipeline
 
 import (
 	"io"
+	"time"
 
 	"mkp2pimg/internal/debian"
 	"mkp2pimg/internal/fetch"
@@ -56,6 +57,9 @@ type Options struct {
 
 	Log      io.Writer
 	Progress fetch.Progress
+	// Doing, if set, is called now and then with the step that runs and for how
+	// long it has, and with no step when one ends.
+	Doing func(step string, since time.Duration)
 }
 
 func (o *Options) fetcher() *fetch.Client {

@@ -23,16 +23,24 @@ type Step struct {
 
 // steps runs named parts one after the other, times them and says so.
 type steps struct {
-	log  io.Writer
-	done []Step
+	log   io.Writer
+	doing func(step string, since time.Duration) // may be nil
+	done  []Step
 }
+
+func (o *Options) steps() *steps { return &steps{log: o.Log, doing: o.Doing} }
 
 // run does one step. The detail that fn returns tells a person what came of it.
 func (s *steps) run(name string, fn func() (detail string, err error)) error {
 	start := time.Now()
-	stop := watchMemory()
+	doing := s.doing
+	if doing == nil {
+		doing = func(string, time.Duration) {}
+	}
+	stop := watchMemory(func() { doing(name, time.Since(start)) })
 	detail, err := fn()
 	step := Step{Name: name, Detail: detail, Wall: time.Since(start), Peak: stop()}
+	doing("", step.Wall)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -41,9 +49,10 @@ func (s *steps) run(name string, fn func() (detail string, err error)) error {
 	return nil
 }
 
-// watchMemory samples the resident memory of this process tree until the
-// returned function is called, which gives the highest sum seen.
-func watchMemory() (stop func() int64) {
+// watchMemory samples the resident memory of this process tree, and calls
+// sampled each time, until the returned function is called, which gives the
+// highest sum seen.
+func watchMemory(sampled func()) (stop func() int64) {
 	var peak atomic.Int64
 	quit, ended := make(chan struct{}), make(chan struct{})
 	sample := func() { peak.Store(max(peak.Load(), treeMemory("/proc", os.Getpid()))) }
@@ -57,6 +66,7 @@ func watchMemory() (stop func() int64) {
 				return
 			case <-tick.C:
 				sample()
+				sampled()
 			}
 		}
 	}()

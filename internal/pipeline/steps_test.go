@@ -3,9 +3,11 @@ package pipeline
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,4 +38,19 @@ func TestStepsReportAndStopAtErrors(t *testing.T) {
 	broken := errors.New("no route to host")
 	assert.ErrorIs(t, s.run("fetch", func() (string, error) { return "", broken }), broken)
 	assert.Len(t, s.done, 1)
+}
+
+func TestStepsTellWhatRuns(t *testing.T) {
+	told := make(chan string, 100)
+	o := Options{Log: io.Discard, Doing: func(step string, _ time.Duration) { told <- step }}
+	require.NoError(t, o.steps().run("modules", func() (string, error) {
+		assert.Equal(t, "modules", <-told)
+		return "", nil
+	}))
+	close(told)
+	last := "none"
+	for step := range told {
+		last = step
+	}
+	assert.Empty(t, last, "the step's end")
 }
