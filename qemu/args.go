@@ -60,6 +60,9 @@ func (m *Machine) Args(b Boot) []string {
 	} else {
 		add("-accel", "tcg", "thread=multi")
 	}
+	// The chipset's own watchdog resets the machine, as on a board; before QEMU 8.0
+	// that is off by default.
+	add("-global", "ICH9-LPC.noreboot=off")
 	args = append(args, m.memory()...)
 	if m.Firmware == OVMF {
 		add("-drive", "if=pflash", "unit=0", "format=raw", "readonly=on", "file="+escape(b.Code))

@@ -8,10 +8,12 @@ import (
 )
 
 // Modules are the watchdog drivers worth trying, in order; the first that finds
-// its device wins. lpc_ich and i2c_i801 are no watchdogs: they make the device of
+// its device wins. i6300esb is what the owner of a virtual machine gives it; it
+// comes before iTCO_wdt, whose resets QEMU before 8.0 ignores by default (ICH9-LPC,
+// noreboot). lpc_ich and i2c_i801 are no watchdogs: they make the device of
 // iTCO_wdt. softdog, a timer of the kernel, always does and comes last: it
 // can't help when the kernel itself hangs.
-var Modules = []string{"wdat_wdt", "lpc_ich", "i2c_i801", "iTCO_wdt", "sp5100_tco", "i6300esb", "softdog"}
+var Modules = []string{"wdat_wdt", "i6300esb", "lpc_ich", "i2c_i801", "iTCO_wdt", "sp5100_tco", "softdog"}
 
 // Path is the first watchdog of the machine, the one that the run arms.
 const Path = "/dev/watchdog0"
