@@ -1,7 +1,8 @@
 # mkp2pimg: every target works from a fresh clone with Go, git and a Debian mirror.
-OUT   ?= out
-GO    ?= go
-FLAGS ?=
+OUT     ?= out
+MACHINE ?= all
+GO      ?= go
+FLAGS   ?=
 
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 STATICCHECK   := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -17,14 +18,14 @@ test: ## run every test that needs no GPU, no network and no image
 
 .PHONY: smoke
 smoke: bin/mkp2pimg ## boot the image in $(OUT) under QEMU on every described machine
-	bin/mkp2pimg smoke $(OUT) $(or $(FLAGS),--machine all)
+	bin/mkp2pimg smoke $(OUT) --machine $(MACHINE) $(FLAGS)
 
 .PHONY: reproduce
 reproduce: ## build once more, cold, in another directory and as another user; compare with $(OUT)
 	hack/reproduce $(OUT) $(FLAGS)
 
 .PHONY: bench
-bench: bin/mkp2pimg ## measure the sizes and boot times of README's table
+bench: image ## measure the sizes and boot times of README's table
 	bin/mkp2pimg smoke $(OUT) --machine pair --repeat 5 --times
 
 .PHONY: test-network

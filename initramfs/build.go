@@ -35,6 +35,7 @@ type ModuleSet struct {
 
 // Spec is what an image is made of. All paths are host paths.
 type Spec struct {
+	Version string // version of this product
 	Driver  string // driver release; the version of every driver library, firmware and module
 	Release string // kernel release, as uname -r prints it
 
@@ -75,7 +76,7 @@ func Build(ctx context.Context, s *Spec) (*Result, error) {
 	)
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		res.Userland, err = userland.Build(gctx, userland.Dirs{Source: s.Source, Work: s.Work, Cache: s.Cache})
+		res.Userland, err = userland.Build(gctx, userland.Dirs{Source: s.Source, Work: s.Work, Cache: s.Cache}, s.Version)
 		return err
 	})
 	g.Go(func() (err error) {

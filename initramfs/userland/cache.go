@@ -5,10 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"mkp2pimg/internal/digest"
 
 	"github.com/google/renameio/v2"
 )
@@ -36,7 +37,7 @@ func sourceDigest(ctx context.Context, source string, pkgs ...string) (string, e
 		return "", err
 	}
 	for _, name := range files {
-		sum, err := fileDigest(filepath.Join(source, name))
+		sum, err := digest.File(filepath.Join(source, name))
 		if err != nil {
 			return "", err
 		}
@@ -68,7 +69,7 @@ func cached(dir, key string) string {
 		return ""
 	}
 	for _, file := range list {
-		if sum, err := fileDigest(file); err == nil && strings.HasSuffix(file, sum) {
+		if sum, err := digest.File(file); err == nil && strings.HasSuffix(file, sum) {
 			return file
 		}
 	}
@@ -77,7 +78,7 @@ func cached(dir, key string) string {
 
 // store copies the busybox in file into dir.
 func store(dir, key, file string) error {
-	sum, err := fileDigest(file)
+	sum, err := digest.File(file)
 	if err != nil {
 		return err
 	}
@@ -89,17 +90,4 @@ func store(dir, key, file string) error {
 		return err
 	}
 	return renameio.WriteFile(filepath.Join(dir, "bb-"+key+"-"+sum), data, 0o755)
-}
-
-func fileDigest(file string) (string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

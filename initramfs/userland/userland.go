@@ -97,12 +97,15 @@ type Dirs struct {
 	Cache  string // keeps the busybox, the slow part, for later builds; "" to do without
 }
 
-// Build compiles the programs.
-func Build(ctx context.Context, d Dirs) (*Programs, error) {
-	return build(ctx, d, Imports(), p2pinit, p2pbw)
+// versionVariable is the variable of the init that says which version it is.
+const versionVariable = p2pinit + "/node.Version"
+
+// Build compiles the programs. version is the product's, which the init puts into its report.
+func Build(ctx context.Context, d Dirs, version string) (*Programs, error) {
+	return build(ctx, d, version, Imports(), p2pinit, p2pbw)
 }
 
-func build(ctx context.Context, d Dirs, cmds []string, initPkg, bwPkg string) (*Programs, error) {
+func build(ctx context.Context, d Dirs, version string, cmds []string, initPkg, bwPkg string) (*Programs, error) {
 	g, err := newGoTool(ctx, d.Source)
 	if err != nil {
 		return nil, err
@@ -119,7 +122,7 @@ func build(ctx context.Context, d Dirs, cmds []string, initPkg, bwPkg string) (*
 		return nil, fmt.Errorf("build the command set: %w", err)
 	}
 	for out, pkg := range map[string]string{p.P2PInit: initPkg, p.P2PBW: bwPkg} {
-		if err := g.build(ctx, d.Source, nil, out, pkg); err != nil {
+		if err := g.build(ctx, d.Source, nil, out, pkg, "-X "+versionVariable+"="+version); err != nil {
 			return nil, fmt.Errorf("build %s: %w", pkg, err)
 		}
 	}
@@ -221,8 +224,10 @@ func (g *goTool) busybox(ctx context.Context, work, out string, cmds []string) e
 
 // build compiles a package reproducibly. Debug information and symbols are left
 // out for size.
-func (g *goTool) build(ctx context.Context, dir string, env []string, out, pkg string) error {
-	cmd := exec.CommandContext(ctx, g.bin, "build", "-trimpath", "-buildvcs=false", "-tags", liner, "-ldflags=-s -w -buildid=", "-o", out, pkg)
+func (g *goTool) build(ctx context.Context, dir string, env []string, out, pkg string, ldflags ...string) error {
+	ldflags = append([]string{"-s -w -buildid="}, ldflags...)
+	cmd := exec.CommandContext(ctx, g.bin, "build", "-trimpath", "-buildvcs=false", "-tags", liner,
+		"-ldflags="+strings.Join(ldflags, " "), "-o", out, pkg)
 	cmd.Dir = dir
 	cmd.Env = append(slices.Clone(g.env), env...)
 	_, err := output(cmd)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"mkp2pimg/internal/digest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -40,13 +42,13 @@ func TestBuild(t *testing.T) {
 		}
 		work := t.TempDir()
 		d := Dirs{Source: source, Work: work, Cache: t.TempDir()}
-		p, err := build(t.Context(), d, cmds, standin, standin)
+		p, err := build(t.Context(), d, "v1.2.3", cmds, standin, standin)
 		require.NoError(t, err)
 
 		assert.Equal(t, []string{"cat", "true"}, p.Commands)
 		assert.True(t, strings.HasPrefix(p.Go, "go1."), p.Go)
 		assert.Contains(t, moduleNames(p), "github.com/u-root/u-root")
-		sums[i] = map[string]string{"bb": digest(t, p.Busybox), "p2pinit": digest(t, p.P2PInit)}
+		sums[i] = map[string]string{"bb": sum(t, p.Busybox), "p2pinit": sum(t, p.P2PInit)}
 		assertStatic(t, p.Busybox)
 
 		out, err := exec.CommandContext(t.Context(), p.Busybox, "cat", filepath.Join(source, "go.mod")).Output()
@@ -56,16 +58,16 @@ func TestBuild(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, left, "generated source left behind")
 
-		again, err := build(t.Context(), d, cmds, standin, standin)
+		again, err := build(t.Context(), d, "v1.2.3", cmds, standin, standin)
 		require.NoError(t, err)
 		assert.Equal(t, d.Cache, filepath.Dir(again.Busybox), "not taken from the cache")
-		assert.Equal(t, sums[i]["bb"], digest(t, again.Busybox))
+		assert.Equal(t, sums[i]["bb"], sum(t, again.Busybox))
 	}
 	assert.Equal(t, sums[0], sums[1])
 }
 
 func TestBuildErrors(t *testing.T) {
-	_, err := Build(t.Context(), Dirs{Source: t.TempDir(), Work: t.TempDir()})
+	_, err := Build(t.Context(), Dirs{Source: t.TempDir(), Work: t.TempDir()}, "v1.2.3")
 	assert.ErrorContains(t, err, "go.mod")
 
 	source := copySource(t, t.TempDir())
@@ -83,7 +85,7 @@ func TestCache(t *testing.T) {
 	assert.Empty(t, cached(dir, "k1"))
 	require.NoError(t, store(dir, "k1", file))
 	got := cached(dir, "k1")
-	assert.Equal(t, digest(t, file), digest(t, got))
+	assert.Equal(t, sum(t, file), sum(t, got))
 	assert.Empty(t, cached(dir, "k2"), "another key")
 	require.NoError(t, os.WriteFile(got, []byte("BUSYBOX"), 0o600))
 	assert.Empty(t, cached(dir, "k1"), "damaged")
@@ -162,11 +164,11 @@ func copySource(t *testing.T, dir string) string {
 	return dir
 }
 
-func digest(t *testing.T, name string) string {
+func sum(t *testing.T, name string) string {
 	t.Helper()
-	sum, err := fileDigest(name)
+	s, err := digest.File(name)
 	require.NoError(t, err)
-	return sum
+	return s
 }
 
 func assertStatic(t *testing.T, name string) {

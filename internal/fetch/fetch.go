@@ -21,6 +21,8 @@ import (
 	"regexp"
 	"sync"
 
+	"mkp2pimg/internal/digest"
+
 	"golang.org/x/sync/errgroup"
 )
 
@@ -72,7 +74,7 @@ const parallel = 4
 // Besides the errors of the network it returns *ChecksumError, *OfflineError,
 // *NoSpaceError and *CacheError.
 func (c *Client) Get(ctx context.Context, f File) (string, error) {
-	if !digest.MatchString(f.SHA256) {
+	if !sha256Hex.MatchString(f.SHA256) {
 		return "", fmt.Errorf("fetch %s: %q is not a SHA-256 in lower-case hex", f.Name, f.SHA256)
 	}
 	path := c.Path(f.SHA256)
@@ -115,7 +117,7 @@ func (c *Client) Path(sha256 string) string {
 	return filepath.Join(c.Dir, "sha256", sha256[:min(2, len(sha256))], sha256)
 }
 
-var digest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // cached reports whether path holds f. A file there that isn't f is removed,
 // so that it is downloaded again, unless that can't be done.
@@ -131,7 +133,7 @@ func (c *Client) cached(f File, path string) (bool, error) {
 	if sizeOK && c.isVerified(f.SHA256) {
 		return true, nil
 	}
-	got, err := hashFile(path)
+	got, err := digest.File(path)
 	if err != nil {
 		return false, &CacheError{c.Dir, err}
 	}
@@ -165,15 +167,6 @@ func (c *Client) markVerified(sum string) {
 		c.verified = make(map[string]bool)
 	}
 	c.verified[sum] = true
-}
-
-func hashFile(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	return hashAll(f)
 }
 
 // hashAll returns the SHA-256 of the whole of f.

@@ -42,6 +42,7 @@ type modules struct {
 type edits struct {
 	compat  *patch.Result // what the kernel asks for: in both sets
 	p2p     *patch.Result // what peer-to-peer asks for
+	all     *patch.Result // both
 	options []patch.Option
 }
 
@@ -50,11 +51,15 @@ func plan(source, headers, mode string) (*edits, error) {
 	tree := os.DirFS(source)
 	e := &edits{}
 	var err error
-	if e.compat, err = patch.Plan(tree, patch.Compat(os.DirFS(headers))); err != nil {
+	compat, p2p := patch.Compat(os.DirFS(headers)), patch.P2P(patch.Mode(mode))
+	if e.compat, err = patch.Plan(tree, compat); err != nil {
 		return nil, fmt.Errorf("edits for the kernel: %w", err)
 	}
-	if e.p2p, err = patch.Plan(tree, patch.P2P(patch.Mode(mode))); err != nil {
+	if e.p2p, err = patch.Plan(tree, p2p); err != nil {
 		return nil, fmt.Errorf("P2P edits: %w", err)
+	}
+	if e.all, err = patch.Plan(tree, append(compat, p2p...)); err != nil {
+		return nil, fmt.Errorf("all edits together: %w", err)
 	}
 	e.options, err = patch.LoadOptions(tree)
 	return e, err
@@ -210,16 +215,12 @@ func applied(r *patch.Result) []string {
 
 // report is the content of patch-report.json and patch.diff.
 func (e *edits) report() (report, diff []byte, err error) {
-	all := e.compat.Report()
-	p2p := e.p2p.Report()
-	all.Edits = append(all.Edits, p2p.Edits...)
-	all.Files = append(all.Files, p2p.Files...)
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(all); err != nil {
+	if err := enc.Encode(e.all.Report()); err != nil {
 		return nil, nil, err
 	}
-	return b.Bytes(), []byte(e.compat.Diff() + e.p2p.Diff()), nil
+	return b.Bytes(), []byte(e.all.Diff()), nil
 }

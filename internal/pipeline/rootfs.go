@@ -13,6 +13,7 @@ import (
 // rootfs assembles the tree of the image. work must stay until it is packed.
 func (in *inputs) rootfs(ctx context.Context, o *Options, m *modules, work string) (*initramfs.Result, *initramfs.Spec, error) {
 	spec := &initramfs.Spec{
+		Version: o.Version,
 		Driver:  in.lock.Driver,
 		Release: in.lock.Kernel,
 		Source:  o.Source,

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"mkp2pimg/internal/digest"
 	"mkp2pimg/internal/lock"
 	"mkp2pimg/internal/sandbox"
 	"mkp2pimg/kmod/build"
@@ -37,7 +38,7 @@ func hostKey(ctx context.Context, kernel string) (string, error) {
 		parts = append(parts, string(version))
 	}
 	for _, name := range []string{".config", "Module.symvers"} {
-		sum, err := fileDigest(filepath.Join(headers, name))
+		sum, err := digest.File(filepath.Join(headers, name))
 		if err != nil {
 			return "", fmt.Errorf("headers of kernel %s: %w", kernel, err)
 		}

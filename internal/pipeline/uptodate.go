@@ -2,11 +2,8 @@ package pipeline
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -14,6 +11,7 @@ import (
 
 	"mkp2pimg/images"
 	"mkp2pimg/initramfs/userland"
+	"mkp2pimg/internal/digest"
 )
 
 // imageKey names all that decides the bytes of the image: this program, the
@@ -23,7 +21,7 @@ func (in *inputs) imageKey(ctx context.Context, o *Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	program, err := fileDigest(self)
+	program, err := digest.File(self)
 	if err != nil {
 		return "", err
 	}
@@ -42,19 +40,6 @@ func (in *inputs) imageKey(ctx context.Context, o *Options) (string, error) {
 	return keyOf(program, source, string(locked), o.Edits, toolchain), nil
 }
 
-func fileDigest(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
 // builtPath is the file that says which image a key gave: the digest of the
 // image's list of checksums.
 func (o *Options) builtPath(key string) string { return filepath.Join(o.Cache, "built", key) }
@@ -66,7 +51,7 @@ func (o *Options) upToDate(key string) *images.Manifest {
 	if err != nil {
 		return nil
 	}
-	have, err := fileDigest(filepath.Join(o.Out, images.SumsName))
+	have, err := digest.File(filepath.Join(o.Out, images.SumsName))
 	if err != nil || have != string(want) {
 		return nil
 	}
@@ -79,7 +64,7 @@ func (o *Options) upToDate(key string) *images.Manifest {
 
 // remember notes which image key gave.
 func (o *Options) remember(key string) error {
-	sums, err := fileDigest(filepath.Join(o.Out, images.SumsName))
+	sums, err := digest.File(filepath.Join(o.Out, images.SumsName))
 	if err != nil {
 		return err
 	}
