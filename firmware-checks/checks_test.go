@@ -152,6 +152,12 @@ func TestJudge(t *testing.T) {
 		"fail over all":       {of(checks.Warn, checks.Unknown, checks.Fail), checks.VerdictBlocked},
 		"placebo weighs none": {[]checks.Finding{{ID: checks.CommandLine, Status: checks.Warn}, {ID: checks.IOMMU, Status: checks.Pass}}, checks.VerdictReady},
 		"one GPU":             {[]checks.Finding{{ID: checks.GPUPair, Status: checks.Skip}, {ID: checks.ReBAR, Status: checks.Fail}}, checks.VerdictNoGPU},
+		"proof over unknown":  {append(of(checks.Pass, checks.Unknown), checks.Finding{ID: checks.Measured, Status: checks.Pass}), checks.VerdictReady},
+		"proof but a warning": {append(of(checks.Warn, checks.Unknown), checks.Finding{ID: checks.Measured, Status: checks.Pass}), checks.VerdictDegraded},
+		"proof but a failure": {append(of(checks.Fail), checks.Finding{ID: checks.Measured, Status: checks.Pass}), checks.VerdictDegraded},
+		"one pair has failed": {append(of(checks.Pass), checks.Finding{ID: checks.Measured, Status: checks.Pass}, checks.Finding{ID: checks.Measured, Status: checks.Fail}), checks.VerdictBlocked},
+		"one pair is unknown": {append(of(checks.Pass), checks.Finding{ID: checks.Measured, Status: checks.Pass}, checks.Finding{ID: checks.Measured, Status: checks.Unknown}), checks.VerdictUnknown},
+		"measured stand-ins":  {[]checks.Finding{{ID: checks.IOMMU, Status: checks.Pass, StandIn: true}, {ID: checks.Measured, Status: checks.Pass}}, checks.VerdictNoGPU},
 		"stand-in passes":     {[]checks.Finding{{ID: checks.IOMMU, Status: checks.Pass, StandIn: true}}, checks.VerdictNoGPU},
 		"stand-in fails":      {[]checks.Finding{{ID: checks.IOMMU, Status: checks.Fail, StandIn: true}}, checks.VerdictNoGPU},
 	} {

@@ -18,11 +18,22 @@ const (
 	VerdictUnknown  Verdict = "P2P-UNKNOWN"
 )
 
+// Measured is the ID of the finding about the measurement of a pair of GPUs, or,
+// if all of them are well, of all pairs. It comes from whoever measures; [Run]
+// doesn't make it.
+const Measured ID = "P2P-MEASURED"
+
 // Judge sums findings up in a verdict and its reason. One failure blocks. What
 // could not be told outweighs a warning: a machine is called ready or degraded
-// only when every question has an answer. [CommandLine] weighs nothing: what a
-// parameter failed to set is judged by the finding about that. Findings about stand-in devices never
-// say anything about GPUs, whatever they are.
+// only when every question has an answer.
+//
+// The other checks predict, [Measured] proves: where every pair was measured and
+// its data arrived, what could not be told no longer matters, and a failed check
+// is a risk that did not show.
+//
+// [CommandLine] weighs nothing: what a parameter failed to set is judged by the
+// finding about that. Findings about stand-in devices never say anything about
+// GPUs, whatever they are.
 func Judge(findings []Finding) (Verdict, string) {
 	if slices.ContainsFunc(findings, func(f Finding) bool { return f.StandIn }) {
 		v, reason := judgeGPUs(findings)
@@ -36,6 +47,9 @@ func judgeGPUs(findings []Finding) (Verdict, string) {
 		if (f.ID == GPUPresent || f.ID == GPUPair) && f.Status == Skip {
 			return VerdictNoGPU, f.Title
 		}
+	}
+	if proven(findings) {
+		return judgeProven(findings)
 	}
 	for _, level := range []struct {
 		status  Status
@@ -53,6 +67,30 @@ func judgeGPUs(findings []Finding) (Verdict, string) {
 		return VerdictUnknown, "nothing was checked"
 	}
 	return VerdictReady, "every check passed"
+}
+
+// proven says whether every pair was measured and is well.
+func proven(findings []Finding) bool {
+	measured := false
+	for _, f := range findings {
+		if f.ID == Measured {
+			if f.Status != Pass {
+				return false
+			}
+			measured = true
+		}
+	}
+	return measured
+}
+
+// judgeProven judges a machine all of whose pairs were measured and are well.
+func judgeProven(findings []Finding) (Verdict, string) {
+	for _, s := range []Status{Fail, Warn} {
+		if reasons := titles(findings, s); reasons != "" {
+			return VerdictDegraded, "every pair was measured and its data verified, and yet " + reasons
+		}
+	}
+	return VerdictReady, "every pair was measured and its data verified"
 }
 
 // titles joins the IDs and titles of the findings with status s.

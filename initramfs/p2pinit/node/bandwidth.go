@@ -18,10 +18,6 @@ import (
 	"mkp2pimg/internal/report"
 )
 
-// Measured is the finding about the measurement of one pair of GPUs, or of all
-// when all are well.
-const Measured checks.ID = "P2P-MEASURED"
-
 // ExtBandwidth is the extension with the whole [measure.Result].
 const ExtBandwidth = "bandwidth"
 
@@ -147,7 +143,7 @@ func findings(r *measure.Result) []checks.Finding {
 			status = checks.Unknown
 		}
 		found = append(found, checks.Finding{
-			ID: Measured, Status: status, Title: title, Meaning: meanings[v], Fix: fix, Devices: devices, Pairs: pairs,
+			ID: checks.Measured, Status: status, Title: title, Meaning: meanings[v], Fix: fix, Devices: devices, Pairs: pairs,
 			Evidence: []checks.Evidence{{What: "verdict of p2pbw", Where: layout.P2PBW, Raw: string(v)}},
 		})
 	}

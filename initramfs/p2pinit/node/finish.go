@@ -116,8 +116,44 @@ func (n *Node) finish(ctx context.Context) {
 	switch n.params.Next() {
 	case params.StartShell, params.Hold:
 		n.late(ctx) // the keyboard, for one
+	case params.PowerOff, params.Reboot:
+		if n.params.Report != nil && !sent {
+			n.insist(ctx)
+		}
 	}
 	n.console.Flush(flushLimit)
+}
+
+// insistTry bounds one try of insist: DHCP on a slow link and some PUTs.
+const insistTry = 3 * time.Minute
+
+// insist sends the report until a server has it: a machine that switched itself
+// off would take the only copy along.
+func (n *Node) insist(ctx context.Context) {
+	for {
+		err := n.tryOnceMore(ctx)
+		if err == nil {
+			n.say("report sent to %s", n.params.Report.Redacted())
+			return
+		}
+		n.say("report still NOT sent: %v. This machine stays on until it is", err)
+		n.console.Flush(flushLimit)
+		if deliver.Pause(ctx, longest) != nil {
+			return
+		}
+	}
+}
+
+// longest is the try after which [deliver.Pause] waits longest.
+const longest = 16
+
+func (n *Node) tryOnceMore(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, insistTry)
+	defer cancel()
+	if _, err := n.System.Network(ctx); err != nil {
+		return err
+	}
+	return n.put(ctx)
 }
 
 // warn notes a warning in the report and on the console.

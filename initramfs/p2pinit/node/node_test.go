@@ -49,10 +49,11 @@ type machine struct {
 	serial   syncBuffer
 	dog      dog
 
-	answer  map[string]error    // to the insertion of a module, by file name
-	logged  map[string][]string // the kernel's lines about it
-	log     []string
-	network error
+	answer   map[string]error    // to the insertion of a module, by file name
+	logged   map[string][]string // the kernel's lines about it
+	log      []string
+	recovers bool // the network comes up the second time
+	network  error
 }
 
 func newMachine(t *testing.T, kind, cmdline string) *machine {
@@ -149,7 +150,15 @@ func (m *machine) Lines() []string {
 
 func (m *machine) Watchdog(string, time.Duration) (watchdog.Device, error) { return &m.dog, nil }
 func (m *machine) Serial(string, int) (io.WriteCloser, error)              { return &m.serial, nil }
-func (m *machine) Network(context.Context) (string, error)                 { return "eth0: 10.0.2.15", m.network }
+
+// Network fails as the test says, the first time only if it recovers.
+func (m *machine) Network(context.Context) (string, error) {
+	err := m.network
+	if m.recovers {
+		m.network = nil
+	}
+	return "eth0: 10.0.2.15", err
+}
 
 // noGPU makes the kernel answer as on a machine without an NVIDIA GPU.
 func (m *machine) noGPU() {
@@ -365,7 +374,7 @@ func TestDelivery(t *testing.T) {
 }
 
 func TestDeliveryFails(t *testing.T) {
-	m := newMachine(t, "no-gpu", "p2p.report=http://lab.invalid/n7")
+	m := newMachine(t, "no-gpu", "p2p.report=http://lab.invalid/n7 p2p.after=hold")
 	m.noGPU()
 	m.network = errors.New("network: no link within 15s on eth0: is a cable plugged in?")
 	run, console := m.run()
@@ -373,6 +382,29 @@ func TestDeliveryFails(t *testing.T) {
 	assert.Equal(t, report.StatusSkip, run.End.Status)
 	assert.Contains(t, run.Step("report").Reason(), "report NOT sent: network: no link")
 	assert.Contains(t, console, "report NOT sent: network: no link")
+}
+
+// A machine that is to switch itself off stays on until the report is sent.
+func TestDeliveryInsists(t *testing.T) {
+	var mu sync.Mutex
+	var last []byte
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		mu.Lock()
+		defer mu.Unlock()
+		last = body
+	}))
+	defer s.Close()
+	m := newMachine(t, "no-gpu", "p2p.after=poweroff p2p.report="+s.URL+"/n7")
+	m.noGPU()
+	m.network, m.recovers = errors.New("network: no link within 15s on eth0"), true
+	run, console := m.run()
+	assert.Contains(t, run.Step("report").Reason(), "report NOT sent: network: no link")
+	assert.Contains(t, console, "report sent to "+s.URL+"/n7")
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Empty(t, report.Check(last), "the whole report, sent at last")
 }
 
 func TestSumUp(t *testing.T) {

@@ -94,7 +94,7 @@ var table = []parameter{
 		"The machine's id in the report; letters, digits and . _ : - only."},
 		setNode},
 	{Parameter{"p2p.after", "poweroff|reboot|hold|shell", "poweroff with p2p.report, else shell",
-		"What to do when the report is delivered. hold leaves the result on the screen until the machine is switched off."},
+		"What to do when the run is over. With p2p.report, poweroff and reboot wait until the report has been sent. hold leaves the result on the screen until the machine is switched off."},
 		func(p *Params, _, v string) error { return oneOf(&p.After, v, PowerOff, Reboot, Hold, StartShell) }},
 	{Parameter{"p2p.stream", "ttyS<n>[,baud]", "none",
 		"A serial port that the report is streamed to while the run goes on, besides the virtio port org.mkp2pimg.report if there is one. May be repeated."},
