@@ -28,6 +28,15 @@ func two(cmdline string, types ...string) *facts.Facts {
 	return f
 }
 
+func TestIOMMUSwitch(t *testing.T) {
+	// QEMU's default CPU calls itself AuthenticAMD, whatever its IOMMU is.
+	for unit, want := range map[string]string{"dmar0": "intel_iommu=off", "ivhd0": "amd_iommu=off"} {
+		f := &facts.Facts{CPU: facts.CPU{Vendor: "AuthenticAMD"}, IOMMU: facts.IOMMU{Units: []string{unit}}}
+		got, _ := iommuSwitch(f)
+		assert.Equal(t, want, got, unit)
+	}
+}
+
 func TestIOMMU(t *testing.T) {
 	type outcome struct {
 		status  Status

@@ -116,11 +116,19 @@ func iommuOrigin(f *facts.Facts) []Evidence {
 	}
 }
 
-func iommuFix(f *facts.Facts) string {
-	off, setup := "intel_iommu=off", "VT-d"
-	if f.CPU.Vendor == "AuthenticAMD" {
-		off, setup = "amd_iommu=off", "IOMMU (AMD-Vi)"
+// iommuSwitch names the kernel parameter that turns the IOMMU in use off, and
+// what firmware setups call it. Its units tell, not the CPU: an emulator pairs
+// each with CPUs of the other vendor.
+func iommuSwitch(f *facts.Facts) (parameter, setup string) {
+	amd := func(unit string) bool { return strings.HasPrefix(unit, "ivhd") }
+	if slices.ContainsFunc(f.IOMMU.Units, amd) {
+		return "amd_iommu=off", "IOMMU (AMD-Vi)"
 	}
+	return "intel_iommu=off", "VT-d"
+}
+
+func iommuFix(f *facts.Facts) string {
+	off, setup := iommuSwitch(f)
 	var lines []string
 	for _, p := range parameters(f) {
 		if p.name == "amd_iommu" && slices.Contains(p.options(), "force_isolation") {
