@@ -325,7 +325,7 @@ func TestInterruptedDownload(t *testing.T) {
 			started <- c.Process
 			_ = c.Wait() // its exit code says it
 			assert.Equal(t, exitInterrupted, c.ProcessState.ExitCode(), c.ProcessState)
-			assert.Regexp(t, `(?m)^mkp2pimg: fetch: download \S+: \S+.*$`, stderr.String())
+			assert.Regexp(t, `(?m)^mkp2pimg: interrupted \(fetch: download \S+: .*\); nothing half-done is left`, stderr.String())
 			assert.Equal(t, before, b.left(t))
 			b.requireCacheWhole(t)
 			b.Intercept(nil)

@@ -30,7 +30,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	if err != nil && !errors.As(err, new(quietError)) {
+	switch {
+	case err == nil || errors.As(err, new(quietError)):
+	case ctx.Err() != nil:
+		fmt.Fprintf(stderr, "mkp2pimg: interrupted (%v); nothing half-done is left, what was finished is used again\n", err)
+	default:
 		fmt.Fprintf(stderr, "mkp2pimg: %v\n", err)
 	}
 	return exitCode(ctx, err)

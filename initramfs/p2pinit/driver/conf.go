@@ -115,11 +115,11 @@ func Message(record string) (string, bool) {
 	return text, ok
 }
 
-// Relevant reports whether a line of the kernel's log is about the driver or
-// about loading modules.
+// Relevant reports whether a line of the kernel's log is about the driver, about
+// loading modules, or about faults of PCIe and the IOMMU.
 func Relevant(line string) bool {
 	low := strings.ToLower(line)
-	return slices.ContainsFunc([]string{"nvrm", "nvidia", "module", "lockdown", "symbol"},
+	return slices.ContainsFunc([]string{"nvrm", "nvidia", "module", "lockdown", "symbol", "dmar", "amd-vi", "io_page_fault", "aer:", "pcie bus error"},
 		func(word string) bool { return strings.Contains(low, word) })
 }
 

@@ -131,6 +131,7 @@ func TestMessage(t *testing.T) {
 	_, ok = Message("nothing")
 	assert.False(t, ok)
 	assert.True(t, Relevant("Lockdown: x"))
+	assert.True(t, Relevant("pcieport 0000:00:01.1: AER: Correctable error message received from 0000:01:00.0"))
 	assert.False(t, Relevant("usb 1-1: new high-speed USB device"))
 }
 

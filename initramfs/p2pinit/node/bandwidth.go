@@ -30,8 +30,14 @@ func (n *Node) bandwidth(ctx context.Context, t *stage.Task) error {
 	if !n.hasGPU() {
 		return stage.Skip("no GPU")
 	}
+	// Xid, IOMMU and AER lines say why a pair is unwell.
+	log := n.followLog(t)
+	defer log.Close()
 	t.Doing("running %s", layout.P2PBW)
 	r, err := runP2PBW(ctx, t, n.path(layout.P2PBW), "--json")
+	for _, line := range log.Lines() {
+		t.Log(report.Info, "kernel: %s", line)
+	}
 	if err != nil {
 		return err
 	}

@@ -50,11 +50,7 @@ func (n *Node) driver(ctx context.Context, t *stage.Task) error {
 			t.Log(report.Warning, "%s needs %s: %v", path.Base(nvidia), m, err)
 		}
 	}
-	log, err := n.System.KernelLog()
-	if err != nil {
-		t.Log(report.Warning, "the kernel's lines about the driver are not in the report: %v", err)
-		log = silent{}
-	}
+	log := n.followLog(t)
 	defer log.Close()
 
 	for _, file := range []string{nvidia, uvm} {
@@ -63,6 +59,16 @@ func (n *Node) driver(ctx context.Context, t *stage.Task) error {
 		}
 	}
 	return n.nodes(t)
+}
+
+// followLog follows the kernel's log from now on.
+func (n *Node) followLog(t *stage.Task) KernelLog {
+	log, err := n.System.KernelLog()
+	if err != nil {
+		t.Log(report.Warning, "the kernel's lines during this stage are not in the report: %v", err)
+		return silent{}
+	}
+	return log
 }
 
 // silent is a kernel log that can't be read.

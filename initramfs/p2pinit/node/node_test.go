@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,11 +50,13 @@ type machine struct {
 	serial   syncBuffer
 	dog      dog
 
-	answer   map[string]error    // to the insertion of a module, by file name
-	logged   map[string][]string // the kernel's lines about it
-	log      []string
-	recovers bool // the network comes up the second time
-	network  error
+	answer    map[string]error    // to the insertion of a module, by file name
+	logged    map[string][]string // the kernel's lines about it
+	log       []string
+	followed  bool     // the kernel's log has been
+	measuring []string // what the kernel logs during the measurement
+	recovers  bool     // the network comes up the second time
+	network   error
 }
 
 func newMachine(t *testing.T, kind, cmdline string) *machine {
@@ -138,8 +141,18 @@ func (m *machine) Mknod(path string, major, minor uint32) error {
 	return nil
 }
 
-func (m *machine) KernelLog() (KernelLog, error) { return m, nil }
-func (m *machine) Close() error                  { return nil }
+// KernelLog is followed for the driver first, then for the measurement.
+func (m *machine) KernelLog() (KernelLog, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.followed {
+		m.log = m.measuring
+	}
+	m.followed = true
+	return m, nil
+}
+
+func (m *machine) Close() error { return nil }
 func (m *machine) Lines() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -266,7 +279,11 @@ func TestMeasurementDecides(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := withGPUs(t, "p2p.after=poweroff")
 			m.p2pbw(tt.result, tt.exit)
+			m.measuring = []string{"AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0010]"}
 			run, _ := m.run()
+			assert.True(t, slices.ContainsFunc(run.Step("bandwidth").Logs, func(l report.Log) bool {
+				return l.Message == "kernel: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0010]"
+			}))
 			assert.Equal(t, tt.verdict, run.Verdict.Verdict)
 			assert.Contains(t, run.Verdict.Reason, tt.reason)
 		})
