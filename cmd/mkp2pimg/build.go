@@ -24,7 +24,7 @@ Inputs come from Debian: verified by the archive's signature, pinned in a lock
 file, kept in a cache. Modules are compiled in a root of Debian packages of
 their own, in user namespaces; nothing is installed on the host.`,
 		Example: `  mkp2pimg build
-  mkp2pimg build --kernel 6.1 --out out-6.1 --lock 6.1.lock
+  mkp2pimg build --edits minimal --out out-minimal
   mkp2pimg build --offline --lock nightly.lock`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
