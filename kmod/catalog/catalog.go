@@ -92,6 +92,9 @@ type Release struct {
 	Version string `yaml:"version"`
 	// Commit is the commit of the release's tag in the upstream repository.
 	Commit string `yaml:"commit"`
+	// Tree is the hash of the git tree of that commit: the same for whoever has the release's
+	// source, whether it came from git, as an archive or as a directory.
+	Tree string `yaml:"tree"`
 	// Debian names the Debian packages of the release, if Debian carries it whole.
 	Debian *Debian `yaml:"debian"`
 }

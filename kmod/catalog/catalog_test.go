@@ -20,7 +20,8 @@ func TestLookup(t *testing.T) {
 		"535":        "535.288.01",
 		"570.148.08": "570.148.08",
 		"580":        "580.142",
-		"latest":     "595.45.04",
+		"595":        "595.71.05",
+		"latest":     "610.43.02",
 	} {
 		t.Run(asked, func(t *testing.T) {
 			r, err := Lookup(asked)
@@ -31,7 +32,7 @@ func TestLookup(t *testing.T) {
 }
 
 func TestLookupUnknown(t *testing.T) {
-	branches := []string{"535", "545", "550", "555", "560", "565", "570", "575", "580", "590", "595"}
+	branches := []string{"535", "545", "550", "555", "560", "565", "570", "575", "580", "590", "595", "610"}
 	for asked, near := range map[string][]string{
 		"535.261.04": {"535.247.01", "535.261.03", "535.274.02", "535.288.01"},
 		"535.999":    {"535.247.01", "535.261.03", "535.274.02", "535.288.01"},
@@ -72,14 +73,16 @@ func TestOriginUpstream(t *testing.T) {
 func TestCatalogIsConsistent(t *testing.T) {
 	c := Load()
 	assert.True(t, slices.IsSortedFunc(c.Releases, func(a, b Release) int { return compare(a.Version, b.Version) }))
-	commits := map[string]string{}
+	seen := map[string]string{}
 	for i := range c.Releases {
 		r := &c.Releases[i]
 		g, err := c.Generation(r)
 		require.NoError(t, err)
 		assert.NotEmpty(t, g.Needs)
-		assert.Empty(t, commits[r.Commit], "%s has the commit of another release", r.Version)
-		commits[r.Commit] = r.Version
+		for _, hash := range []string{r.Commit, r.Tree} {
+			assert.Empty(t, seen[hash], "%s has a hash of another release", r.Version)
+			seen[hash] = r.Version
+		}
 	}
 	families := map[string]bool{}
 	for _, f := range c.Families {
@@ -119,6 +122,7 @@ func TestCatalogFollowsItsSchema(t *testing.T) {
 	assert.NoError(t, validate(data))
 	assert.Error(t, validate(bytes.Replace(data, []byte("version: 1\n"), []byte("version: 2\n"), 1)))
 	assert.Error(t, validate(bytes.Replace(data, []byte("commit: "), []byte("comit: "), 1)))
+	assert.Error(t, validate(bytes.Replace(data, []byte("tree: "), []byte("tree: 0"), 1)))
 }
 
 func TestParseRefusesUnknownFields(t *testing.T) {
