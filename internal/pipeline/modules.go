@@ -81,13 +81,14 @@ func (in *inputs) compile(ctx context.Context, o *Options, toolchain sandbox.Roo
 	if err != nil {
 		return nil, err
 	}
-	toolchainKey, err := in.toolchainKey(ctx, o)
+	toolchainKey, compilerKey, err := in.toolchainKeys(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	result, err := build.Build(ctx, build.Config{
 		Toolchain:    toolchain,
 		ToolchainKey: toolchainKey,
+		CompilerKey:  compilerKey,
 		Source:       source,
 		SourceKey:    sourceKey,
 		Kernel:       in.lock.Kernel,

@@ -29,7 +29,7 @@ func (in *inputs) imageKey(ctx context.Context, o *Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	toolchain, err := in.toolchainKey(ctx, o)
+	toolchain, _, err := in.toolchainKeys(ctx, o)
 	if err != nil {
 		return "", err
 	}

@@ -2,12 +2,14 @@
 // tree of NVIDIA's open GPU kernel modules, as shipped ("stock") and with the
 // P2P edits ("p2p").
 //
-// The stock tree is kept in the cache as it was compiled, objects and all. The
-// edited build starts from a copy of it, whose time stamps make tell make which
-// objects are older than their source: what the edits touch is compiled, the
-// rest is linked again. Both happen at one path inside the sandbox, under fixed
-// user, host and date, so that the modules do not depend on where, when and by
-// whom they are built.
+// There are three stages. "core" compiles the part of the driver that knows no
+// kernel, and serves every kernel; "stock" adds what Kbuild makes for one kernel;
+// "p2p" is stock with the edits. The trees of the first two are kept in the cache
+// as they were compiled, objects and all, and the next stage starts from a copy,
+// whose time stamps tell make which objects are older than their source: what its
+// changes touch is compiled, the rest is linked again. All happen at one path
+// inside the sandbox, under fixed user, host and date, so that the modules do not
+// depend on where, when and by whom they are built.
 package build
 
 import (
@@ -20,6 +22,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"mkp2pimg/internal/cachedir"
@@ -39,6 +43,15 @@ func ToolchainExclude(kernel string) []string {
 	return []string{"linux-image-" + kernel, "linux-base", "pahole", "dwarves"}
 }
 
+// HeadersPackage tells whether a package of the root is there for the headers of
+// a kernel: them, the programs that Debian built with them, and the name of its
+// compiler.
+func HeadersPackage(name string) bool {
+	return slices.ContainsFunc([]string{"linux-headers-", "linux-kbuild-", "linux-compiler-"}, func(prefix string) bool {
+		return strings.HasPrefix(name, prefix)
+	})
+}
+
 // Config is what to build. The keys name the contents of what they stand for:
 // equal keys, equal contents. They decide whether the cache has it.
 type Config struct {
@@ -46,7 +59,8 @@ type Config struct {
 	// the modules depend on its compiler and on the cache's path, and the
 	// kernel-open part is compiled anew for each set of edits.
 	Toolchain    sandbox.Root
-	ToolchainKey string
+	ToolchainKey string // all of it
+	CompilerKey  string // all but the kernel's headers: the same for every kernel
 
 	Source    string // the pristine tree, with kernel-open and src; only read
 	SourceKey string
@@ -97,8 +111,8 @@ type Step struct {
 // step fails, the cache holds nothing of what was not finished. A failed
 // compilation gives a [*CompileError].
 func Build(ctx context.Context, cfg Config) (*Result, error) {
-	if cfg.SourceKey == "" || cfg.ToolchainKey == "" || (cfg.Compat != nil) != (cfg.CompatKey != "") || (cfg.Edit != nil) != (cfg.EditKey != "") {
-		return nil, errors.New("build: source, toolchain, compat and edits need a key each")
+	if cfg.SourceKey == "" || cfg.ToolchainKey == "" || cfg.CompilerKey == "" || (cfg.Compat != nil) != (cfg.CompatKey != "") || (cfg.Edit != nil) != (cfg.EditKey != "") {
+		return nil, errors.New("build: source, toolchain, compiler, compat and edits need a key each")
 	}
 	if cfg.Jobs <= 0 {
 		cfg.Jobs = runtime.NumCPU()
@@ -115,10 +129,15 @@ func Build(ctx context.Context, cfg Config) (*Result, error) {
 	}
 	b := &builder{Config: cfg}
 
-	stockKey := key("stock", cfg.SourceKey, cfg.ToolchainKey, cfg.CompatKey, fmt.Sprint(recipe(&cfg), environment(cfg.Epoch)))
-	stock := b.path("stock", stockKey)
+	core, stock, p2p := b.entries()
 	err := cachedir.Make(ctx, stock, func(partial string) error {
-		return b.build(ctx, job{"stock", stockKey, cfg.Source, partial, b.compat})
+		err := cachedir.Make(ctx, core, func(partial string) error {
+			return b.build(ctx, job{label: "core", entry: core, from: cfg.Source, partial: partial})
+		})
+		if err != nil {
+			return err
+		}
+		return b.build(ctx, job{"stock", stock, filepath.Join(core, treeDir), partial, b.compat, true})
 	})
 	if err != nil {
 		return nil, err
@@ -128,10 +147,8 @@ func Build(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, err
 	}
 	if cfg.Edit != nil {
-		p2pKey := key("p2p", stockKey, cfg.EditKey)
-		p2p := b.path("p2p", p2pKey)
 		err = cachedir.Make(ctx, p2p, func(partial string) error {
-			err := b.build(ctx, job{"p2p", p2pKey, filepath.Join(stock, treeDir), partial, cfg.Edit})
+			err := b.build(ctx, job{"p2p", p2p, filepath.Join(stock, treeDir), partial, cfg.Edit, true})
 			// The next edits start from the stock tree again.
 			return errors.Join(err, os.RemoveAll(filepath.Join(partial, treeDir)))
 		})
@@ -146,13 +163,22 @@ func Build(ctx context.Context, cfg Config) (*Result, error) {
 	return r, nil
 }
 
-// key names what the parts describe.
-func key(parts ...string) string {
+// entries returns the directories of the cache for the three stages.
+func (b *builder) entries() (core, stock, p2p string) {
+	date := fmt.Sprint(environment(b.Epoch))
+	core = b.entry("core", b.SourceKey, b.CompilerKey, fmt.Sprint(nvKernel(b.Epoch)), date)
+	stock = b.entry("stock", filepath.Base(core), b.ToolchainKey, b.CompatKey, fmt.Sprint(kbuild(b.Kernel)))
+	p2p = b.entry("p2p", filepath.Base(stock), b.EditKey)
+	return core, stock, p2p
+}
+
+// entry returns the directory for what the parts describe.
+func (b *builder) entry(label string, parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
 		fmt.Fprintf(h, "%d:%s", len(p), p)
 	}
-	return hex.EncodeToString(h.Sum(nil)[:12])
+	return filepath.Join(b.Cache, label+"-"+hex.EncodeToString(h.Sum(nil)[:12]))
 }
 
 // compat runs Config.Compat if there is one.

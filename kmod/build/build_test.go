@@ -35,7 +35,8 @@ func fake(t *testing.T) Config {
 		}
 	}
 	return Config{
-		ToolchainKey: "host",
+		ToolchainKey: "host with headers",
+		CompilerKey:  "host",
 		Source:       "testdata/tree",
 		SourceKey:    "fake",
 		Kernel:       "6.12.1",
@@ -65,13 +66,17 @@ func build(t *testing.T, cfg Config) (r *Result, compiled string) {
 	cfg.Log = &log
 	r, err := Build(t.Context(), cfg)
 	require.NoError(t, err)
-	var files []string
-	for line := range strings.Lines(log.String()) {
+	return r, strings.Join(compiledIn(log.String()), " ")
+}
+
+// compiledIn returns the files that a log of make says were compiled.
+func compiledIn(log string) (files []string) {
+	for line := range strings.Lines(log) {
 		if file, ok := strings.CutPrefix(line, "CC "); ok {
 			files = append(files, strings.TrimSpace(file))
 		}
 	}
-	return r, strings.Join(files, " ")
+	return files
 }
 
 func contains(t *testing.T, m Module, symbol string) bool {
@@ -101,6 +106,7 @@ func TestBuild(t *testing.T) {
 		assert.Positive(t, s.PeakRSS, s.Name)
 	}
 	assert.Equal(t, []string{
+		"core: copy", "core: nv-kernel.o",
 		"stock: copy", "stock: nv-kernel.o", "stock: modules", "stock: strip nvidia", "stock: strip nvidia-uvm",
 		"p2p: copy", "p2p: nv-kernel.o", "p2p: modules", "p2p: strip nvidia", "p2p: strip nvidia-uvm",
 	}, names)
@@ -123,6 +129,51 @@ func TestBuild(t *testing.T) {
 	dated, compiled := build(t, cfg)
 	assert.NotEmpty(t, compiled)
 	assert.True(t, contains(t, dated.Stock[0], "Sun Jun 15 15:06:40 UTC 2025"))
+}
+
+func TestBuildForAnotherKernel(t *testing.T) {
+	cfg := fake(t)
+	first, _ := build(t, cfg)
+
+	cfg.Kernel, cfg.ToolchainKey = "6.1.1", "host with other headers"
+	second, compiled := build(t, cfg)
+	assert.ElementsMatch(t, strings.Fields("os.c uvm.c bif.c id.c"), strings.Fields(compiled),
+		"the part that knows no kernel is compiled once")
+	assert.Equal(t, first.P2P[0].SHA256, second.P2P[0].SHA256, "the fake modules know no kernel either")
+
+	// Without the tree that only a new build would start from, nothing is missing.
+	cores, err := filepath.Glob(filepath.Join(cfg.Cache, "core-*"))
+	require.NoError(t, err)
+	require.Len(t, cores, 3, "entry, lock and log")
+	for _, c := range cores {
+		require.NoError(t, os.RemoveAll(c))
+	}
+	third, compiled := build(t, cfg)
+	assert.Empty(t, compiled)
+	assert.Equal(t, second.Stock, third.Stock)
+
+	// Another compiler is another core.
+	cfg.CompilerKey = "other"
+	_, compiled = build(t, cfg)
+	assert.ElementsMatch(t, strings.Fields("bif.c bus.c id.c os.c uvm.c bif.c id.c"), strings.Fields(compiled))
+}
+
+// Changes for a kernel are mostly to what Kbuild compiles, but need not be.
+func TestCompatTouchesCore(t *testing.T) {
+	cfg := fake(t)
+	build(t, cfg)
+	var log bytes.Buffer
+	cfg.Log = &log
+	b := &builder{Config: cfg}
+	core, _, _ := b.entries()
+	partial := t.TempDir()
+	err := b.build(t.Context(), job{
+		label: "stock", entry: filepath.Join(cfg.Cache, "stock-compat"), from: filepath.Join(core, treeDir), partial: partial,
+		change: appendTo("src/nvidia/bus.c", "int fitted = 1;\n"), modules: true,
+	})
+	require.NoError(t, err)
+	assert.ElementsMatch(t, strings.Fields("bus.c id.c os.c uvm.c"), compiledIn(log.String()))
+	assert.True(t, contains(t, Module{Path: filepath.Join(partial, modulesDir, "nvidia.ko")}, "fitted"))
 }
 
 func TestBuildIsReproducible(t *testing.T) {
@@ -149,6 +200,7 @@ func TestBuildErrors(t *testing.T) {
 		for _, drop := range []func(*Config){
 			func(c *Config) { c.SourceKey = "" },
 			func(c *Config) { c.ToolchainKey = "" },
+			func(c *Config) { c.CompilerKey = "" },
 			func(c *Config) { c.EditKey = "" },
 			func(c *Config) { c.CompatKey = "without Compat" },
 		} {
@@ -169,7 +221,7 @@ func TestBuildErrors(t *testing.T) {
 		assert.Contains(t, err.Error(), "undeclared")
 		assert.ErrorContains(t, err, compile.Log)
 		assert.FileExists(t, compile.Log)
-		assertOnlyEntries(t, cfg.Cache, "stock")
+		assertOnlyEntries(t, cfg.Cache, "core", "stock")
 
 		cfg.Edit = appendTo("src/nvidia/bus.c", "int fine;\n")
 		_, compiled := build(t, cfg)
@@ -202,7 +254,7 @@ func TestBuildErrors(t *testing.T) {
 		cfg.Edit = func(string) error { return refused }
 		_, err := Build(t.Context(), cfg)
 		assert.ErrorIs(t, err, refused)
-		assertOnlyEntries(t, cfg.Cache, "stock")
+		assertOnlyEntries(t, cfg.Cache, "core", "stock")
 	})
 	t.Run("source", func(t *testing.T) {
 		cfg := fake(t)
@@ -236,7 +288,7 @@ func TestBuildInterrupted(t *testing.T) {
 	_, err := Build(ctx, interrupted)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.False(t, errors.As(err, new(*CompileError)))
-	assertOnlyEntries(t, cfg.Cache, "stock")
+	assertOnlyEntries(t, cfg.Cache, "core", "stock")
 
 	r, compiled := build(t, cfg)
 	assert.ElementsMatch(t, []string{"bif.c", "id.c"}, strings.Fields(compiled))

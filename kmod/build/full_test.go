@@ -30,6 +30,7 @@ func TestFull(t *testing.T) {
 	cfg := Config{
 		Toolchain:    sandbox.Root{Dir: os.Getenv("MKP2PIMG_TOOLCHAIN")},
 		ToolchainKey: "toolchain",
+		CompilerKey:  "compiler",
 		Source:       os.Getenv("MKP2PIMG_SOURCE"),
 		SourceKey:    "source",
 		Kernel:       os.Getenv("MKP2PIMG_KERNEL"),

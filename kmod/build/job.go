@@ -32,17 +32,14 @@ type builder struct {
 	steps []Step
 }
 
-// job is one of the two builds.
+// job is one of the stages.
 type job struct {
-	label   string                  // "stock" or "p2p"
-	key     string                  // names its result
+	label   string                  // "core", "stock" or "p2p"
+	entry   string                  // the cache entry
 	from    string                  // tree to start from
-	partial string                  // the unfinished cache entry
-	change  func(tree string) error // made to the copy before it is compiled
-}
-
-func (b *builder) path(label, key string) string {
-	return filepath.Join(b.Cache, label+"-"+key)
+	partial string                  // the entry while it is unfinished
+	change  func(tree string) error // made to the copy before it is compiled; may be nil
+	modules bool                    // whether the modules are made, not nv-kernel.o alone
 }
 
 // build fills the cache entry of j.
@@ -51,7 +48,7 @@ func (b *builder) build(ctx context.Context, j job) error {
 	if err := errors.Join(os.Mkdir(tree, 0o755), os.Mkdir(modules, 0o755)); err != nil {
 		return fmt.Errorf("build: %w", err)
 	}
-	logPath := b.path(j.label, j.key) + ".log"
+	logPath := j.entry + ".log"
 	log, err := os.Create(logPath)
 	if err != nil {
 		return fmt.Errorf("build: %w", err)
@@ -80,10 +77,19 @@ func (b *builder) build(ctx context.Context, j job) error {
 	if err := p.run(ctx, j.label+": copy", "/", cp); err != nil {
 		return err
 	}
-	if err := j.change(filepath.Join(j.partial, treeDir)); err != nil {
-		return fmt.Errorf("%s: %w", j.label, err)
+	if j.change != nil {
+		if err := j.change(filepath.Join(j.partial, treeDir)); err != nil {
+			return fmt.Errorf("%s: %w", j.label, err)
+		}
 	}
-	for _, c := range recipe(&b.Config) {
+	commands := []command{nvKernel(b.Epoch)}
+	if j.modules {
+		commands = append(commands, kbuild(b.Kernel))
+		for _, name := range moduleNames {
+			commands = append(commands, strip(name, out))
+		}
+	}
+	for _, c := range commands {
 		argv := c.argv
 		if c.parallel {
 			argv = append(argv, "-j", strconv.Itoa(b.Jobs))
@@ -92,14 +98,11 @@ func (b *builder) build(ctx context.Context, j job) error {
 			return err
 		}
 	}
-	for _, name := range moduleNames {
-		strip := []string{"strip", "--strip-debug", "-o", filepath.Join(out, name+".ko"), "kernel-open/" + name + ".ko"}
-		if err := p.run(ctx, j.label+": strip "+name, tree, strip); err != nil {
-			return err
-		}
-	}
 	if err := errors.Join(p.log.err, log.Close()); err != nil {
 		return fmt.Errorf("build: log: %w", err)
+	}
+	if !j.modules {
+		return nil
 	}
 	return writeModules(modules)
 }

@@ -2,6 +2,7 @@ package build
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -10,34 +11,43 @@ import (
 // displays, and for the memory of network cards.
 var moduleNames = []string{"nvidia", "nvidia-uvm"}
 
-// command is a step of the recipe, run in a tree.
+// command is a part of a stage, run in its tree.
 type command struct {
 	name     string
 	argv     []string
 	parallel bool // takes make's -j
 }
 
-// recipe makes the modules of a changed tree: first the part of the driver
-// that knows no kernel, by the one rule of the source's Makefile that leaves
-// out the display's; then what Kbuild compiles and links with it.
+// nvKernel makes the part of nvidia.ko that knows no kernel, by the one rule of
+// the source's Makefile that leaves out the display's.
 //
-// nvidia.ko tells who built it, where and when (utils.mk, GENERATE_NVIDSTRING):
-// hence WHOAMI, HOSTNAME and DATE. BTF, types for tracing, would need pahole and
-// the kernel's own BTF. Debug information would be stripped in the end.
-func recipe(cfg *Config) []command {
-	return []command{
-		{"nv-kernel.o", []string{
-			"make", "kernel-open/nvidia/nv-kernel.o_binary",
-			"WHOAMI=echo mkp2pimg", "HOSTNAME=mkp2pimg",
-			fmt.Sprintf("DATE=date -u -d @%d", epoch(cfg.Epoch)),
-		}, true},
-		{"modules", []string{
-			"make", "-C", "kernel-open", "modules",
-			"KERNEL_UNAME=" + cfg.Kernel,
-			"NV_KERNEL_MODULES=" + strings.Join(moduleNames, " "),
-			"CONFIG_DEBUG_INFO_BTF_MODULES=", "CONFIG_DEBUG_INFO=",
-		}, true},
-	}
+// It tells who built it, where and when (utils.mk, GENERATE_NVIDSTRING): hence
+// WHOAMI, HOSTNAME and DATE.
+func nvKernel(date time.Time) command {
+	return command{"nv-kernel.o", []string{
+		"make", "kernel-open/nvidia/nv-kernel.o_binary",
+		"WHOAMI=echo mkp2pimg", "HOSTNAME=mkp2pimg",
+		fmt.Sprintf("DATE=date -u -d @%d", epoch(date)),
+	}, true}
+}
+
+// kbuild makes the modules out of what Kbuild compiles and nv-kernel.o. BTF,
+// types for tracing, would need pahole and the kernel's own BTF. Debug
+// information would be stripped in the end.
+func kbuild(kernel string) command {
+	return command{"modules", []string{
+		"make", "-C", "kernel-open", "modules",
+		"KERNEL_UNAME=" + kernel,
+		"NV_KERNEL_MODULES=" + strings.Join(moduleNames, " "),
+		"CONFIG_DEBUG_INFO_BTF_MODULES=", "CONFIG_DEBUG_INFO=",
+	}, true}
+}
+
+// strip copies a module into dir, without what only a debugger reads.
+func strip(module, dir string) command {
+	return command{"strip " + module, []string{
+		"strip", "--strip-debug", "-o", filepath.Join(dir, module+".ko"), "kernel-open/" + module + ".ko",
+	}, false}
 }
 
 // environment is what the commands see beside the sandbox's own. Debian's
