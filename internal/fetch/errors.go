@@ -32,13 +32,42 @@ type OfflineError struct {
 }
 
 func (e *OfflineError) Error() string {
-	from := strings.Join(e.File.URLs, " or ")
-	if e.Path == "" {
+	from := e.from()
+	switch {
+	case e.Path == "":
 		return fmt.Sprintf("%s is needed from %s, but the network is off: build from a lock file, "+
 			"or allow the network", e.File.Name, from)
+	case len(e.File.URLs) == 0:
+		return fmt.Sprintf("%s, is not in the cache any more: give it again, or put it at %s (SHA-256 %s)",
+			from, e.Path, e.File.SHA256)
 	}
 	return fmt.Sprintf("%s is not in the cache and the network is off: run \"mkp2pimg fetch\" with a network, "+
 		"or download %s and put it at %s (SHA-256 %s)", e.File.Name, from, e.Path, e.File.SHA256)
+}
+
+// from says where the file can be had.
+func (e *OfflineError) from() string {
+	if len(e.File.URLs) == 0 {
+		return e.File.Name + ", which was given as a local file before"
+	}
+	return strings.Join(e.File.URLs, " or ")
+}
+
+// MissingError lists all files that are needed and can't be had: they are not
+// in the cache, and the network may not be used or no URL is known for them.
+type MissingError struct{ Files []*OfflineError }
+
+func (e *MissingError) Error() string {
+	if len(e.Files) == 1 {
+		return e.Files[0].Error()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d files are not in the cache and can't be downloaded now: run \"mkp2pimg fetch\" with a network, "+
+		"or put each at the place below:", len(e.Files))
+	for _, m := range e.Files {
+		fmt.Fprintf(&b, "\n  %s\n    to %s (SHA-256 %s)", m.from(), m.Path, m.File.SHA256)
+	}
+	return b.String()
 }
 
 // NoSpaceError says that the cache's file system is too full.

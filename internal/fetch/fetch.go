@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 
 	"mkp2pimg/internal/digest"
@@ -92,8 +93,12 @@ func (c *Client) Get(ctx context.Context, f File) (string, error) {
 }
 
 // GetAll is Get for many files, a few at a time. The paths are in the order
-// of files. The first error stops the rest.
+// of files. The first error stops the rest; but without a network the error, a
+// *MissingError, names all files that are missing.
 func (c *Client) GetAll(ctx context.Context, files []File) ([]string, error) {
+	if err := c.checkPresent(files); err != nil {
+		return nil, err
+	}
 	if err := c.checkSpace(files); err != nil {
 		return nil, err
 	}
@@ -110,6 +115,27 @@ func (c *Client) GetAll(ctx context.Context, files []File) ([]string, error) {
 		return nil, err
 	}
 	return paths, nil
+}
+
+// checkPresent reports the files that can't be had for want of a network, or
+// of any place to ask.
+func (c *Client) checkPresent(files []File) error {
+	missing := &MissingError{}
+	seen := map[string]bool{}
+	for _, f := range files {
+		if seen[f.SHA256] || len(f.URLs) > 0 && !c.Offline || slices.ContainsFunc(f.URLs, isLocal) {
+			continue
+		}
+		seen[f.SHA256] = true
+		path := c.Path(f.SHA256)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			missing.Files = append(missing.Files, &OfflineError{File: f, Path: path})
+		}
+	}
+	if missing.Files == nil {
+		return nil
+	}
+	return missing
 }
 
 // Path returns where a file with this SHA-256 is or would be in the cache.

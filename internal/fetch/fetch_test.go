@@ -442,7 +442,7 @@ func TestNoSpaceBeforeDownload(t *testing.T) {
 	for _, part := range []string{"huge.deb", dir, "1.0 EiB"} {
 		assert.ErrorContains(t, err, part)
 	}
-	_, err = c.GetAll(t.Context(), []File{f, pin("b", content[:5])})
+	_, err = c.GetAll(t.Context(), []File{f, pin("b", content[:5], url)})
 	require.ErrorAs(t, err, &space)
 	assert.ErrorContains(t, err, "2 files")
 	assert.Zero(t, requests.Load())

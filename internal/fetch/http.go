@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // NewHTTPClient returns a client that honours HTTP_PROXY, HTTPS_PROXY and
@@ -49,7 +51,11 @@ func temporary(err error) bool {
 		return status.code >= 500 || status.code == http.StatusTooManyRequests
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		return !dns.IsNotFound
+		// The resolver keeps only the text of the system's error.
+		return !dns.IsNotFound && !strings.Contains(dns.Err, unix.ENETUNREACH.Error())
+	}
+	if errors.Is(err, unix.ENETUNREACH) {
+		return false
 	}
 	_, local := errors.AsType[localError](err)
 	return !local
