@@ -19,8 +19,9 @@ import (
 )
 
 // Version is the format version that this program writes. schema.json
-// describes it.
-const Version = 1
+// describes it. Version 1, which knew neither local files nor git trees, is
+// still read.
+const Version = 2
 
 // Role says what an input is for.
 type Role string
@@ -48,12 +49,16 @@ type Lock struct {
 	Inputs   []Input   `json:"inputs"`
 }
 
+// Local is the suite of inputs that were given as local files. They have no
+// archive: only the cache has them.
+const Local = "local"
+
 // Archive is where inputs come from.
 type Archive struct {
 	Suite     string    `json:"suite"`               // unique in the lock
 	Mirror    string    `json:"mirror"`              // base URL
 	Snapshot  string    `json:"snapshot,omitempty"`  // base URL of the archive's history
-	Date      time.Time `json:"date"`                // of the index, UTC
+	Date      time.Time `json:"date,omitzero"`       // of the index, UTC; zero if there is none
 	InRelease string    `json:"inrelease,omitempty"` // SHA-256 of the signed index; empty if there is none
 }
 
@@ -62,11 +67,12 @@ type Input struct {
 	Role      Role   `json:"role"`
 	Name      string `json:"name"` // unique in the role
 	Version   string `json:"version"`
-	Suite     string `json:"suite"`               // of one of the Archives
+	Suite     string `json:"suite"`               // of one of the Archives, or Local
 	Component string `json:"component,omitempty"` // such as "non-free-firmware"
-	Path      string `json:"path"`                // below the mirror's base
+	Path      string `json:"path"`                // below the mirror's base; a local file's name
 	SHA256    string `json:"sha256"`
 	Size      int64  `json:"size"`              // bytes
+	Tree      string `json:"tree,omitempty"`    // git tree of what a source unpacks to
 	Licence   string `json:"licence,omitempty"` // short names, or where to read it
 }
 
@@ -116,8 +122,11 @@ func (l *Lock) ByRole(role Role) []Input {
 }
 
 // File returns what to fetch for an input of the lock. mirrors overrides the
-// base URL of an archive by its suite; it may be nil.
+// base URL of an archive by its suite; it may be nil. A local file has no URL.
 func (l *Lock) File(in Input, mirrors map[string]string) (fetch.File, error) {
+	if in.Suite == Local {
+		return fetch.File{Name: in.Path, SHA256: in.SHA256, Size: in.Size}, nil
+	}
 	i := slices.IndexFunc(l.Archives, func(a Archive) bool { return a.Suite == in.Suite })
 	if i < 0 {
 		return fetch.File{}, fmt.Errorf("lock: %s: its suite %q is not among the archives", in.name(), in.Suite)
@@ -187,6 +196,9 @@ func Parse(data []byte) (*Lock, error) {
 	d.DisallowUnknownFields()
 	if err := d.Decode(l); err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
+	}
+	if l.Version == 1 {
+		l.Version = Version // which only added to it
 	}
 	return l, l.Validate()
 }

@@ -18,7 +18,7 @@ import (
 
 // sample is a lock file of format 1. It stays as it is when the format
 // changes, to show that old locks still load.
-const sample = "testdata/v1.lock"
+const sample = "testdata/v2.lock"
 
 func TestReadAndWrite(t *testing.T) {
 	l, err := Read(sample)
@@ -36,7 +36,20 @@ func TestReadAndWrite(t *testing.T) {
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, string(want), string(got), "the order in the file is canonical")
-	assert.Equal(t, "gcc-12", l.Inputs[0].Name, "Write leaves its lock alone")
+	assert.Equal(t, "NVIDIA-Linux-x86_64", l.Inputs[0].Name, "Write leaves its lock alone")
+}
+
+// TestReadOld reads the lock of version 1.
+func TestReadOld(t *testing.T) {
+	l, err := Read("testdata/v1.lock")
+	require.NoError(t, err)
+	assert.Equal(t, Version, l.Version)
+	assert.Len(t, l.Inputs, 2)
+	data, err := l.Marshal()
+	require.NoError(t, err)
+	again, err := Parse(data)
+	require.NoError(t, err)
+	assert.Equal(t, l, again)
 }
 
 func TestWriteRefusesFaults(t *testing.T) {
@@ -74,7 +87,7 @@ var faults = map[string]struct {
 	want   string // in the error of Parse
 	schema bool   // whether the schema sees it
 }{
-	`"version": 1`:                 {`"version": 0`, "version is 0", true},
+	`"version": 2`:                 {`"version": 0`, "version is 0", true},
 	`"535.261.03"`:                 {`""`, "driver is empty", true},
 	`"6.12.90+deb12-amd64"`:        {`""`, "kernel is empty", true},
 	`"suite": "bookworm",`:         {`"suite": "",`, "archive 0: suite is empty", true},
@@ -83,7 +96,7 @@ var faults = map[string]struct {
 		`"deb.debian.org"`, `archive "bookworm": mirror "deb.debian.org" is no`, true,
 	},
 	`"https://snapshot.debian.org/archive/debian"`: {`"x"`, `archive "bookworm": snapshot "x" is no`, true},
-	`"2026-07-11T10:16:37Z"`:                       {`"0001-01-01T00:00:00Z"`, `archive "bookworm": date is missing`, false},
+	`"2026-07-11T10:16:37Z"`:                       {`"0001-01-01T00:00:00Z"`, `archive "bookworm": date of its index is missing`, false},
 	`"11`:                                          {`"x1`, `archive "bookworm": inrelease`, true},
 	`"name": "gcc-12"`:                             {`"name": ""`, "input 1: name is empty", true},
 	`"12.2.0-14+deb12u1"`:                          {`""`, `input toolchain "gcc-12": version is empty`, true},
@@ -92,6 +105,9 @@ var faults = map[string]struct {
 	`"pool/contrib`:                                {`"../pool`, `input driver-source "nvidia-open-gpu-kernel-modules": path`, false},
 	`"33`:                                          {`"3`, `input toolchain "gcc-12": sha256`, true},
 	`19268852`:                                     {`0`, `input toolchain "gcc-12": size is 0`, true},
+	`"4444`:                                        {`"x444`, `input driver-source "nvidia-open-gpu-kernel-modules": tree`, true},
+	`"suite": "local"`:                             {`"suite": "else"`, `input firmware "NVIDIA-Linux-x86_64": its suite "else" is not`, false},
+	`"suite": "github.com"`:                        {`"suite": "local"`, `archive 2: suite "local" is kept`, false},
 	`"licence":`:                                   {`"license":`, `unknown field "license"`, true},
 }
 
@@ -106,7 +122,7 @@ func TestParseNamesTheFaultyEntry(t *testing.T) {
 	require.ErrorContains(t, err, "not a lock file")
 	_, err = Parse(data[:len(data)/2])
 	require.ErrorContains(t, err, "not a lock file")
-	_, err = Parse([]byte(`{"version": 2, "new": true}`))
+	_, err = Parse([]byte(`{"version": 3, "new": true}`))
 	require.ErrorContains(t, err, "newer mkp2pimg")
 	twice := strings.Replace(string(data), `"gcc-12"`, `"nvidia-open-gpu-kernel-modules"`, 1)
 	_, err = Parse([]byte(strings.Replace(twice, "toolchain", "driver-source", 1)))
@@ -139,6 +155,11 @@ func TestFile(t *testing.T) {
 	f, err = l.File(l.Inputs[1], map[string]string{"bookworm-security": "file:///srv/mirror"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"file:///srv/mirror/" + l.Inputs[1].Path}, f.URLs)
+
+	f, err = l.File(l.Inputs[2], nil)
+	require.NoError(t, err)
+	assert.Equal(t, "NVIDIA-Linux-x86_64-535.261.03.run", f.Name)
+	assert.Empty(t, f.URLs, "it is a local file")
 
 	_, err = l.File(Input{Role: Kernel, Name: "linux", Suite: "sid"}, nil)
 	require.ErrorContains(t, err, `input kernel "linux": its suite "sid"`)

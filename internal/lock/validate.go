@@ -9,7 +9,10 @@ import (
 	"slices"
 )
 
-var digest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var (
+	digest  = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	gitTree = regexp.MustCompile(`^[0-9a-f]{40}$`)
+)
 
 // Validate reports every fault of the lock, by the entry that has it.
 func (l *Lock) Validate() error {
@@ -23,11 +26,14 @@ func (l *Lock) Validate() error {
 	if l.Kernel == "" {
 		e.add("lock: kernel is empty")
 	}
-	suites := make(map[string]bool)
+	suites := map[string]bool{Local: true}
 	for i, a := range l.Archives {
-		if a.Suite == "" {
+		switch {
+		case a.Suite == "":
 			e.add("lock: archive %d: suite is empty", i)
-		} else if suites[a.Suite] {
+		case a.Suite == Local:
+			e.add("lock: archive %d: suite %q is kept for files that have no archive", i, Local)
+		case suites[a.Suite]:
 			e.add("lock: archive %q occurs twice", a.Suite)
 		}
 		suites[a.Suite] = true
@@ -56,8 +62,8 @@ func (a Archive) validate(e *errs) {
 	if a.Snapshot != "" && !isURL(a.Snapshot) {
 		e.add("lock: archive %q: snapshot %q is no http, https or file URL", a.Suite, a.Snapshot)
 	}
-	if a.Date.IsZero() {
-		e.add("lock: archive %q: date is missing", a.Suite)
+	if a.Date.IsZero() && a.InRelease != "" {
+		e.add("lock: archive %q: date of its index is missing", a.Suite)
 	}
 	if a.InRelease != "" && !digest.MatchString(a.InRelease) {
 		e.add("lock: archive %q: inrelease %q is no SHA-256", a.Suite, a.InRelease)
@@ -76,6 +82,9 @@ func (in Input) validate(e *errs) {
 	}
 	if !digest.MatchString(in.SHA256) {
 		e.add("lock: %s: sha256 %q is no SHA-256 in lower-case hex", in.name(), in.SHA256)
+	}
+	if in.Tree != "" && !gitTree.MatchString(in.Tree) {
+		e.add("lock: %s: tree %q is no git tree in lower-case hex", in.name(), in.Tree)
 	}
 	if in.Size <= 0 {
 		e.add("lock: %s: size is %d bytes", in.name(), in.Size)
