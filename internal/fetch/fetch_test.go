@@ -489,7 +489,14 @@ func TestDocument(t *testing.T) {
 	require.EqualError(t, err, "download f.deb: "+gone+": 404 Not Found")
 	var download *DownloadError
 	require.ErrorAs(t, err, &download)
-	requireClean(t, c.Dir)
+
+	c.Offline = true
+	kept, err := c.Document(t.Context(), url, 1)
+	require.NoError(t, err)
+	assert.Equal(t, got, kept, "what came last is there without a network")
+	_, err = c.Document(t.Context(), gone, 10)
+	var off *OfflineError
+	require.ErrorAs(t, err, &off)
 }
 
 func TestProxy(t *testing.T) {

@@ -2,15 +2,21 @@ package fetch
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 )
 
@@ -133,12 +139,17 @@ func (b *watchedBody) Close() error {
 }
 
 // Document returns the body at url, which no digest pins, such as a signed
-// index. It is not cached. A body longer than limit bytes is an error. The
-// error is a *DownloadError or an *OfflineError.
+// index. It is asked for each time, and what came last is kept for when the
+// network is off. A body longer than limit bytes is an error. The error is a
+// *DownloadError, an *OfflineError or a *CacheError.
 func (c *Client) Document(ctx context.Context, url string, limit int64) ([]byte, error) {
 	file := File{Name: url[strings.LastIndexByte(url, '/')+1:], URLs: []string{url}}
 	if c.Offline && !isLocal(url) {
-		return nil, &OfflineError{File: file}
+		data, err := os.ReadFile(c.documentPath(url))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, &OfflineError{File: file}
+		}
+		return data, err
 	}
 	var data []byte
 	err := c.retry(ctx, func() error {
@@ -156,7 +167,17 @@ func (c *Client) Document(ctx context.Context, url string, limit int64) ([]byte,
 	if err != nil {
 		return nil, &DownloadError{File: file, Errs: []error{err}}
 	}
+	path := c.documentPath(url)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), renameio.WriteFile(path, data, 0o644)); err != nil {
+		return nil, c.writeError(file.Name, int64(len(data)), err)
+	}
 	return data, nil
+}
+
+// documentPath is where the last answer of url is kept.
+func (c *Client) documentPath(url string) string {
+	sum := sha256.Sum256([]byte(url))
+	return filepath.Join(c.Dir, "documents", hex.EncodeToString(sum[:]))
 }
 
 func isLocal(addr string) bool {
