@@ -1,0 +1,115 @@
+package source
+
+import (
+	"archive/tar"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// packed returns the files of a tree as a tar archive. All carry the time of
+// version.mk: those of the others differ from one checkout to the next.
+func packed(dir string) (io.ReadCloser, error) {
+	info, err := os.Stat(filepath.Join(dir, versionFile))
+	if err != nil {
+		return nil, err
+	}
+	return pipe(func(w *tar.Writer) error { return packTree(w, dir, info.ModTime()) }), nil
+}
+
+// pipe returns what pack writes.
+func pipe(pack func(*tar.Writer) error) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() {
+		t := tar.NewWriter(w)
+		err := pack(t)
+		if err == nil {
+			err = t.Close()
+		}
+		w.CloseWithError(err)
+	}()
+	return r
+}
+
+func packTree(w *tar.Writer, dir string, date time.Time) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	err = fs.WalkDir(root.FS(), ".", func(name string, f fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case f.IsDir() && leftOut(name, true):
+			return fs.SkipDir
+		case f.IsDir() || leftOut(name, false):
+			return nil
+		}
+		return packFile(w, root, name, date)
+	})
+	if err != nil {
+		return fmt.Errorf("driver source %s: %w", dir, err)
+	}
+	return nil
+}
+
+// leftOut says whether a path is not source: a repository, or what a build of
+// the driver leaves in its tree.
+func leftOut(name string, dir bool) bool {
+	base := path.Base(name)
+	if dir {
+		return base == ".git" || base == "_out" || name == "kernel-open/conftest"
+	}
+	if slices.Contains([]string{"modules.order", "Module.symvers", ".git"}, base) || strings.HasPrefix(base, ".") && strings.HasSuffix(base, ".cmd") {
+		return true
+	}
+	for _, suffix := range []string{".o", ".ko", ".a", ".mod", ".mod.c", ".o_binary"} {
+		if strings.HasSuffix(base, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+func packFile(w *tar.Writer, root *os.Root, name string, date time.Time) error {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() == fs.ModeSymlink {
+		target, err := root.Readlink(name)
+		if err != nil {
+			return err
+		}
+		return w.WriteHeader(header(name, tar.TypeSymlink, target, 0o777, 0, date))
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: is neither a file, a directory nor a symbolic link", name)
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := w.WriteHeader(header(name, tar.TypeReg, "", info.Mode(), info.Size(), date)); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
+}
+
+// header describes a file by what git knows of it, and a date.
+func header(name string, kind byte, target string, mode fs.FileMode, size int64, date time.Time) *tar.Header {
+	perm := int64(0o644)
+	if mode&0o100 != 0 {
+		perm = 0o755
+	}
+	return &tar.Header{Name: name, Typeflag: kind, Linkname: target, Mode: perm, Size: size, ModTime: date.Truncate(time.Second)}
+}
