@@ -315,6 +315,17 @@ func (t *treeCheck) check(d *Device, parent Kind, field string) {
 }
 
 // nameDevices gives each device without an id one made of its kind and number.
+// Append adds words to the kernel's command line.
+func (m *Machine) Append(words ...string) error {
+	for _, w := range words {
+		if !wordRE.MatchString(w) {
+			return fmt.Errorf("%q is not one word of printable ASCII", w)
+		}
+	}
+	m.Cmdline = append(m.Cmdline, words...)
+	return nil
+}
+
 // The dot, which ids in a file can't hold, is what makes it unique.
 func (m *Machine) nameDevices() {
 	count := map[Kind]int{}

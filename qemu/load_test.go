@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -152,4 +153,14 @@ func FuzzParse(f *testing.F) {
 			require.Equal(t, args, m2.Args(Boot{Kernel: "vmlinuz"}))
 		}
 	})
+}
+
+func TestAppend(t *testing.T) {
+	m, err := Lookup("plain")
+	require.NoError(t, err)
+	before := m.Cmdline
+	require.NoError(t, m.Append("p2p.driver=stock", "quiet"))
+	assert.Equal(t, append(slices.Clone(before), "p2p.driver=stock", "quiet"), m.Cmdline)
+	assert.ErrorContains(t, m.Append("fine", "two words"), `"two words" is not one word`)
+	assert.Equal(t, []string{"p2p.driver=stock", "quiet"}, m.Cmdline[len(before):], "all or none")
 }

@@ -280,6 +280,7 @@ func TestBadImages(t *testing.T) {
 		"damaged checksums":   {[]string{image("sums", spoil(images.SumsName, "x"))}, exitData, `SHA256SUMS: line 1 is not`},
 		"no image":            {nil, exitUsage, `accepts 1 arg\(s\), received 0`},
 		"unknown machine":     {[]string{whole, "--machine", "laptop"}, exitUsage, `laptop`},
+		"words of a line":     {[]string{whole, "--append", "a b"}, exitUsage, `--append: "a b" is not one word`},
 		"no boot":             {[]string{whole, "--repeat", "0"}, exitUsage, `--repeat 0: want at least 1`},
 		"unknown accel":       {[]string{whole, "--accel", "hvf"}, exitUsage, `hvf`},
 		"lock of the image":   {[]string{whole, "--sandbox"}, exitData, `lock file \S+mkp2pimg\.lock: lock: version is 0`},

@@ -16,6 +16,7 @@ import (
 // smokeFlags are the flags of the command smoke.
 type smokeFlags struct {
 	machines  []string
+	words     []string
 	accel     string
 	keep      string
 	repeat    int
@@ -43,12 +44,14 @@ file. Machines: ` + strings.Join(qemu.Names(), ", ") + `.`,
 		Example: `  mkp2pimg smoke out
   mkp2pimg smoke out --machine iommu,iommu-pt --keep logs
   mkp2pimg smoke out --machine all --json
+  mkp2pimg smoke out --append p2p.driver=stock
   mkp2pimg smoke out --dry-run`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return s.run(c, args[0]) },
 	}
 	f := c.Flags()
 	f.StringSliceVarP(&s.machines, "machine", "m", []string{"pair"}, `machines to boot, or "all"`)
+	f.StringArrayVar(&s.words, "append", nil, "word to add to the kernel's command line (repeatable)")
 	f.StringVar(&s.accel, "accel", string(qemu.TCG), "accelerator: tcg, kvm, or auto (kvm if a probe proves that it works)")
 	f.StringVar(&s.keep, "keep", "", "directory for the console, report and emulator logs of each run")
 	f.IntVar(&s.repeat, "repeat", 1, "boots of each machine")
@@ -107,6 +110,9 @@ func (s *smokeFlags) load() ([]*qemu.Machine, error) {
 		m, err := qemu.Lookup(name)
 		if err != nil {
 			return nil, err
+		}
+		if err := m.Append(s.words...); err != nil {
+			return nil, fmt.Errorf("--append: %w", err)
 		}
 		machines = append(machines, m)
 	}
