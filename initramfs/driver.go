@@ -23,9 +23,9 @@ const (
 	libptx  = "libnvidia-ptxjitcompiler.so.1"
 )
 
-// smiPaths are the places of nvidia-smi in Debian's package, in other
+// SMIPaths are the places of nvidia-smi in Debian's package, in other
 // distributions' and in an unpacked .run archive.
-var smiPaths = []string{"usr/lib/nvidia/current/nvidia-smi", "usr/bin/nvidia-smi", "nvidia-smi"}
+var SMIPaths = []string{"usr/lib/nvidia/current/nvidia-smi", "usr/bin/nvidia-smi", "nvidia-smi"}
 
 // driverFiles are the parts of one driver release, found and checked.
 type driverFiles struct {
@@ -61,6 +61,14 @@ func (e *VersionError) Error() string {
 		got = "is of release " + e.Got
 	}
 	return fmt.Sprintf("the image is of driver release %s, but %s %s; take all parts of the driver from one release", e.Want, e.Part, got)
+}
+
+// CheckUserspace checks that libraries, nvidia-smi and firmware of s are there
+// and of the driver's release. It needs none of the modules: call it before
+// they are compiled.
+func CheckUserspace(s *Spec) error {
+	var d driverFiles
+	return errors.Join(d.findLibraries(s), d.findSMI(s), d.findFirmware(s))
 }
 
 // findDriver finds the parts of the driver and checks that they are of one
@@ -101,7 +109,7 @@ func checkLibraries(libs []*library, driver string) error {
 
 func (d *driverFiles) findSMI(s *Spec) error {
 	for i := range s.Userspace {
-		for _, p := range smiPaths {
+		for _, p := range SMIPaths {
 			host := filepath.Join(s.Userspace[i].Root, p)
 			data, err := os.ReadFile(host)
 			if errors.Is(err, fs.ErrNotExist) {

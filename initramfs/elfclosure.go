@@ -15,11 +15,11 @@ import (
 	"mkp2pimg/initramfs/layout"
 )
 
-// libraryDirs are the directories of a package that are searched for shared
+// LibraryDirs are the directories of a package that are searched for shared
 // libraries: Debian's multiarch ones before and after the usr merge, the one
 // where Debian's driver packages keep theirs (alternatives link to it on an
 // installed system), and the top of an unpacked .run archive.
-var libraryDirs = []string{
+var LibraryDirs = []string{
 	"usr/lib/x86_64-linux-gnu/nvidia/current",
 	"usr/lib/x86_64-linux-gnu",
 	"lib/x86_64-linux-gnu",
@@ -41,7 +41,7 @@ type library struct {
 func libraries(pkgs []Package) (map[string]*library, error) {
 	index := map[string]*library{}
 	for i := range pkgs {
-		for _, dir := range libraryDirs {
+		for _, dir := range LibraryDirs {
 			list, err := os.ReadDir(filepath.Join(pkgs[i].Root, dir))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, fmt.Errorf("look for the libraries of %s: %w", pkgs[i].Name, err)
