@@ -36,6 +36,26 @@ test-network: ## tests that ask the real Debian mirror
 patch-matrix: ## release by edit over TREES, a folder of source trees or a bare git clone with tags
 	MKP2PIMG_TREES=$(abspath $(TREES)) $(GO) test -timeout 60m -count 1 -run TestMatrix -v ./kmod/patch
 
+# What the targets below compile with: the toolchain that a build left in the
+# cache, and the headers in it.
+TOOLCHAIN ?= $(patsubst %/,%,$(lastword $(wildcard $(HOME)/.cache/mkp2pimg/unpacked/toolchain-*/)))
+KERNEL    ?= $(notdir $(lastword $(wildcard $(TOOLCHAIN)/lib/modules/*)))
+
+.PHONY: compile-matrix
+compile-matrix: ## compile what the edits touch in each source tree of the folder TREES, as it is and edited
+	MKP2PIMG_TREES=$(abspath $(TREES)) MKP2PIMG_TOOLCHAIN=$(TOOLCHAIN) \
+		$(GO) test -timeout 60m -count 1 -run TestCompileMatrix -v ./kmod/build
+
+.PHONY: objects
+objects: ## nv-kernel.o of each source tree in TREES, as it is and edited, into the folder OBJECTS
+	MKP2PIMG_TREES=$(abspath $(TREES)) MKP2PIMG_TOOLCHAIN=$(TOOLCHAIN) MKP2PIMG_OBJECTS=$(abspath $(OBJECTS)) \
+		$(GO) test -timeout 180m -count 1 -run TestObjects -v ./kmod/build
+
+.PHONY: bench-build
+bench-build: ## build time of the needed modules against the own "make modules" of the source tree TREE
+	MKP2PIMG_BENCH=1 MKP2PIMG_SOURCE=$(abspath $(TREE)) MKP2PIMG_TOOLCHAIN=$(TOOLCHAIN) MKP2PIMG_KERNEL=$(KERNEL) \
+		$(GO) test -timeout 120m -count 1 -run TestBuildRatio -v ./kmod/build
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, golangci-lint
 	test -z "$$(gofmt -l .)"

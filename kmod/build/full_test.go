@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,17 +18,11 @@ import (
 	"mkp2pimg/kmod/patch"
 )
 
-// TestFull compiles a real driver twice, which takes many minutes: stock and
-// then edited, from the objects of the stock build; and the edited source from
-// nothing, in another directory. The edited modules must be the same bytes.
-//
-// Its environment: MKP2PIMG_FULL=1, MKP2PIMG_TOOLCHAIN (a root with
-// ToolchainPackages and headers), MKP2PIMG_KERNEL (their release) and
+// fullConfig is a build of a real driver. Its environment: MKP2PIMG_TOOLCHAIN (a
+// root with ToolchainPackages and headers), MKP2PIMG_KERNEL (their release) and
 // MKP2PIMG_SOURCE (a driver's full source tree).
-func TestFull(t *testing.T) {
-	if os.Getenv("MKP2PIMG_FULL") != "1" {
-		t.Skip("compiles for many minutes: asked for with MKP2PIMG_FULL=1")
-	}
+func fullConfig(t *testing.T) Config {
+	t.Helper()
 	cfg := Config{
 		Toolchain:    sandbox.Root{Dir: os.Getenv("MKP2PIMG_TOOLCHAIN")},
 		ToolchainKey: "toolchain",
@@ -42,6 +38,17 @@ func TestFull(t *testing.T) {
 		Cache:        filepath.Join(t.TempDir(), "a"),
 	}
 	require.False(t, cfg.Toolchain.Host(), "MKP2PIMG_TOOLCHAIN is not set")
+	return cfg
+}
+
+// TestFull compiles a real driver twice, which takes many minutes: stock and
+// then edited, from the objects of the stock build; and the edited source from
+// nothing, in another directory. The edited modules must be the same bytes.
+func TestFull(t *testing.T) {
+	if os.Getenv("MKP2PIMG_FULL") != "1" {
+		t.Skip("compiles for many minutes: asked for with MKP2PIMG_FULL=1")
+	}
+	cfg := fullConfig(t)
 	r, log := fullBuild(t, cfg)
 	compiled := 0
 	_, p2p, _ := bytes.Cut(log, []byte("EDITED"))
@@ -75,21 +82,77 @@ func TestFull(t *testing.T) {
 	assert.Empty(t, again.Steps)
 	t.Logf("nothing changed: %.2f s", time.Since(start).Seconds())
 
-	// The edits as part of the compat changes make a stock build of them.
+	// Of a source that has the edits already, the stock modules are the edited.
 	scratch := cfg
 	scratch.Cache = filepath.Join(t.TempDir(), "elsewhere", "b")
-	scratch.Compat = func(tree, headers string) error {
-		if err := cfg.Compat(tree, headers); err != nil {
-			return err
-		}
-		return cfg.Edit(tree)
-	}
+	scratch.Source = copyTree(t, cfg.Toolchain, cfg.Source)
+	require.NoError(t, cfg.Edit(scratch.Source))
 	scratch.Edit, scratch.EditKey = nil, ""
 	scratch.Jobs = 3
 	s, _ := fullBuild(t, scratch)
 	for i := range s.Stock {
 		assert.Equal(t, r.P2P[i].SHA256, s.Stock[i].SHA256, s.Stock[i].Name)
 	}
+}
+
+// TestBuildRatio compares the time for the needed modules with that of the
+// source's own "make modules", on one tree in one run. The latter makes the
+// modules for displays and network cards as well, and debug information, as the
+// kernel's configuration asks for; it is also timed without that.
+func TestBuildRatio(t *testing.T) {
+	if os.Getenv("MKP2PIMG_BENCH") != "1" {
+		t.Skip("compiles for many minutes: asked for with MKP2PIMG_BENCH=1")
+	}
+	cfg := fullConfig(t)
+	cfg.Jobs = runtime.NumCPU()
+	both, _ := fullBuild(t, cfg)
+	var stock, p2p time.Duration
+	for _, s := range both.Steps {
+		if strings.HasPrefix(s.Name, "p2p: ") {
+			p2p += s.Wall
+		} else {
+			stock += s.Wall
+		}
+	}
+	headers, _, err := Headers(cfg.Toolchain, cfg.Kernel)
+	require.NoError(t, err)
+	upstream := func(variables ...string) time.Duration {
+		tree := copyTree(t, cfg.Toolchain, cfg.Source)
+		require.NoError(t, cfg.Compat(tree, headers))
+		var log bytes.Buffer
+		cmd := sandbox.Cmd{
+			Root:  cfg.Toolchain,
+			Binds: []sandbox.Bind{{Host: tree, Guest: guestTree}},
+			Dir:   guestTree,
+			Env:   environment(cfg.Epoch),
+			// There is no pahole in the root, which BTF would need.
+			Argv: append([]string{
+				"make", "modules", "-j", strconv.Itoa(cfg.Jobs), "KERNEL_UNAME=" + cfg.Kernel, "CONFIG_DEBUG_INFO_BTF_MODULES=",
+			}, variables...),
+			Stdout: &log,
+			Stderr: &log,
+		}
+		start := time.Now()
+		require.NoError(t, cmd.Run(t.Context()), "%s", &log)
+		return time.Since(start)
+	}
+	asShipped, lean := upstream(), upstream("CONFIG_DEBUG_INFO=")
+	t.Logf("%d compilers at a time, load %s", cfg.Jobs, load(t))
+	for _, ours := range []struct {
+		name string
+		time time.Duration
+	}{{"stock modules", stock}, {"stock and p2p modules", stock + p2p}} {
+		t.Logf("%-22s %6.1f s: %.2f of make modules (%.1f s), %.2f of it without debug information (%.1f s)", ours.name, ours.time.Seconds(),
+			ours.time.Seconds()/asShipped.Seconds(), asShipped.Seconds(), ours.time.Seconds()/lean.Seconds(), lean.Seconds())
+	}
+}
+
+// load is the machine's load average.
+func load(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/loadavg")
+	require.NoError(t, err)
+	return strings.TrimSpace(string(text))
 }
 
 func apply(tree string, edits []patch.Edit) error {

@@ -72,9 +72,7 @@ func (b *builder) build(ctx context.Context, j job) error {
 	}
 	from, tree, out := p.binds[0].Guest, p.binds[1].Guest, p.binds[2].Guest
 
-	// Owners may be such as a user namespace can't set.
-	cp := []string{"cp", "-R", "--no-dereference", "--preserve=mode,timestamps,links", "--reflink=auto", from + "/.", tree}
-	if err := p.run(ctx, j.label+": copy", "/", cp); err != nil {
+	if err := p.run(ctx, j.label+": copy", "/", copyCommand(from, tree)); err != nil {
 		return err
 	}
 	if j.change != nil {

@@ -18,6 +18,12 @@ type command struct {
 	parallel bool // takes make's -j
 }
 
+// copyCommand copies a tree with its time stamps. Owners may be such as a user
+// namespace can't set.
+func copyCommand(from, to string) []string {
+	return []string{"cp", "-R", "--no-dereference", "--preserve=mode,timestamps,links", "--reflink=auto", from + "/.", to}
+}
+
 // nvKernel makes the part of nvidia.ko that knows no kernel, by the one rule of
 // the source's Makefile that leaves out the display's.
 //
