@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"mkp2pimg/images"
+	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/debian"
 	"mkp2pimg/internal/fetch"
 	"mkp2pimg/internal/lock"
@@ -57,10 +58,11 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case is[*fetch.ChecksumError](err), is[*debian.DamagedError](err), is[*lock.FileError](err), is[*images.DirError](err),
 		is[*patch.RefusedError](err), is[*patch.TreeError](err),
+		is[*pipeline.TreeMismatchError](err), is[*initramfs.VersionError](err),
 		anyOf(err, debian.ErrUnsigned, debian.ErrUnknownKey, debian.ErrBadSignature, debian.ErrKeyExpired,
 			debian.ErrExpired, debian.ErrWrongSuite):
 		return exitData
-	case is[*fetch.OfflineError](err), is[*fetch.DownloadError](err):
+	case is[*fetch.OfflineError](err), is[*fetch.MissingError](err), is[*fetch.DownloadError](err):
 		return exitUnavailable
 	case is[*build.CompileError](err):
 		return exitBuild

@@ -21,6 +21,14 @@ func addInputFlags(c *cobra.Command, o *pipeline.Options) {
 	f.BoolVar(&o.Update, "update", false, "look for newer inputs and write the lock file anew")
 	f.StringVar(&o.Mirror, "mirror", "", "Debian mirror (default "+pipeline.DefaultMirror+")")
 	f.StringVar(&o.SecurityMirror, "security-mirror", "", "Debian security mirror (default "+pipeline.DefaultSecurityMirror+")")
+	f.StringVar(&o.DriverSource, "source", "", "the driver's source: a tarball, a directory, or a git repository (PATH#REF, URL#REF),\n"+
+		"instead of the published one")
+	f.StringArrayVar(&o.Userspace, "userspace", nil, "firmware and libraries of the driver: NVIDIA's .run archive, a directory\n"+
+		"or a .deb package, instead of the published ones; may be repeated")
+	f.StringVar(&o.SourceMirror, "source-mirror", "", "base URL of archive/COMMIT.tar.gz of the driver's source\n"+
+		"(default that of NVIDIA's repository)")
+	f.StringVar(&o.UserspaceMirror, "userspace-mirror", "", "base URL of VERSION/NVIDIA-Linux-x86_64-VERSION.run\n"+
+		"(default NVIDIA's download server)")
 	f.StringVar(&o.Keyring, "keyring", "", "file of the OpenPGP keys that may sign the mirrors' indexes, armoured or binary,\n"+
 		"as of a mirror made with aptly (default Debian's own keys)")
 	f.BoolVar(&o.Offline, "offline", false, "use only what is in the cache")

@@ -62,6 +62,9 @@ func Build(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer remove()
+	if err := s.userspace(ctx, &o, in); err != nil {
+		return nil, err
+	}
 	mods, err := s.modules(ctx, &o, in)
 	if err != nil {
 		return nil, err
@@ -96,6 +99,18 @@ func result(o *Options, m *images.Manifest, s *steps, compiled []build.Step) *Re
 	return r
 }
 
+// userspace unpacks firmware and libraries and checks that they are of the
+// driver, before modules are compiled for many minutes.
+func (s *steps) userspace(ctx context.Context, o *Options, in *inputs) error {
+	return s.run("userspace", func() (string, error) {
+		spec := &initramfs.Spec{}
+		if err := in.userspace(ctx, o, spec); err != nil {
+			return "", err
+		}
+		return "firmware and libraries of driver " + in.lock.Driver, initramfs.CheckUserspace(spec)
+	})
+}
+
 // modules unpacks toolchain and source, plans the edits and compiles.
 func (s *steps) modules(ctx context.Context, o *Options, in *inputs) (*modules, error) {
 	var toolchain sandbox.Root
@@ -126,9 +141,6 @@ func (s *steps) modules(ctx context.Context, o *Options, in *inputs) (*modules, 
 	})
 	if err != nil {
 		return nil, err
-	}
-	if e.p2p.Driver != in.lock.Driver {
-		return nil, fmt.Errorf("the source is of driver %s, the lock file asks for %s", e.p2p.Driver, in.lock.Driver)
 	}
 	var m *modules
 	err = s.run("modules", func() (string, error) {

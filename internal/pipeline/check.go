@@ -38,7 +38,7 @@ func refuse(format string, args ...any) error {
 // checkInputs refuses requests whose inputs can't be had, before anything is
 // asked for.
 func (o *Options) checkInputs() error {
-	for _, mirror := range []string{o.Mirror, o.SecurityMirror} {
+	for _, mirror := range []string{o.Mirror, o.SecurityMirror, o.SourceMirror, o.UserspaceMirror} {
 		if u, err := url.Parse(mirror); mirror != "" &&
 			(err != nil || !slices.Contains([]string{"http", "https", "file"}, u.Scheme)) {
 			return refuse("mirror %q: want an http, https or file URL, such as %s", mirror, DefaultMirror)

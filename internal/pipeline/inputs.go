@@ -77,7 +77,7 @@ func (s *steps) inputs(ctx context.Context, o *Options, roles ...lock.Role) (*in
 		return nil, err
 	}
 	return in, s.run("lock", func() (string, error) {
-		if err := in.addLicences(ctx); err != nil {
+		if err := in.addLicences(ctx, o); err != nil {
 			return "", err
 		}
 		return o.LockFile + " written", l.Write(o.LockFile)
@@ -114,8 +114,15 @@ func (s *steps) fetch(ctx context.Context, o *Options, l *lock.Lock, roles ...lo
 // mirrors is where to look for the archives of l instead of where l says.
 func (o *Options) mirrors(l *lock.Lock) map[string]string {
 	m := map[string]string{}
+	if o.SourceMirror != "" {
+		m[upstreamSuite] = o.SourceMirror
+	}
+	if o.UserspaceMirror != "" {
+		m[nvidiaSuite] = o.UserspaceMirror
+	}
 	for _, a := range l.Archives {
 		switch security := strings.HasSuffix(a.Suite, "-security"); {
+		case a.Suite == upstreamSuite, a.Suite == nvidiaSuite:
 		case security && o.SecurityMirror != "":
 			m[a.Suite] = o.SecurityMirror
 		case !security && o.Mirror != "":
@@ -138,10 +145,10 @@ func lockFor(ctx context.Context, o *Options) (l *lock.Lock, fresh bool, err err
 	case err != nil:
 		return nil, false, fmt.Errorf("%w (--update writes it anew)", err)
 	case !o.Update:
-		return old, false, fits(old, o)
+		return old, false, o.fits(ctx, old)
 	}
 	driver, kernel := o.wanted(old)
-	release, err := catalog.Lookup(driver)
+	release, err := o.release(ctx, driver)
 	if err != nil {
 		return nil, false, err
 	}
@@ -160,14 +167,12 @@ func (o *Options) wanted(old *lock.Lock) (driver, kernel string) {
 }
 
 // fits says whether a lock is for what was asked for.
-func fits(l *lock.Lock, o *Options) error {
+func (o *Options) fits(ctx context.Context, l *lock.Lock) error {
 	driver := l.Driver
-	if o.Driver != "" {
-		release, err := catalog.Lookup(o.Driver)
-		if err != nil {
-			return err
-		}
+	if release, err := catalog.Lookup(o.Driver); o.Driver != "" && err == nil {
 		driver = release.Version
+	} else if o.Driver != "" && o.Driver != l.Driver { // the lock may be of a driver that came with its source
+		return err
 	}
 	kernel := cmp.Or(o.Kernel, l.Kernel)
 	if l.Driver != driver || !ofSeries(l.Kernel, kernel) {
@@ -175,7 +180,7 @@ func fits(l *lock.Lock, o *Options) error {
 			"use --update to write it anew, or --lock to name another file",
 			o.LockFile, l.Driver, l.Kernel, driver, kernel)
 	}
-	return nil
+	return o.sameParts(ctx, l)
 }
 
 // complete says whether a lock has all that a build reads.
@@ -201,16 +206,27 @@ func series(release string) string {
 	return major + "." + minor
 }
 
-// resolve finds the inputs of a build in the archives. kernelWanted is a series
-// or a release.
+// resolve finds the inputs of a build. kernelWanted is a series or a release.
+// The driver's own come first: they are the likeliest to be missing, and what is
+// wrong with them is known before an archive is asked.
 func resolve(ctx context.Context, o *Options, driver *catalog.Release, kernelWanted string) (*lock.Lock, error) {
-	if driver.Debian == nil {
-		return nil, refuse("driver %s: its source is not in Debian, and this version builds from Debian only: choose %s",
-			driver.Version, DefaultDriver)
+	l := &lock.Lock{Version: lock.Version, Driver: driver.Version}
+	if err := o.driverParts(ctx, l, driver); err != nil {
+		return nil, err
 	}
+	if err := o.debianParts(ctx, l, driver.Debian, kernelWanted); err != nil {
+		return nil, err
+	}
+	l.Sort() // as it will be read from its file
+	return l, l.Validate()
+}
+
+// debianParts adds what is from Debian to a lock: all that a build reads, but
+// for the parts of the driver that the lock has already.
+func (o *Options) debianParts(ctx context.Context, l *lock.Lock, driver *catalog.Debian, kernelWanted string) error {
 	keys, err := o.keys()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	client := &debian.Client{Fetch: o.fetcher(), Keys: keys}
 	suites := debian.Suites(codename, o.Mirror, o.SecurityMirror)
@@ -219,38 +235,40 @@ func resolve(ctx context.Context, o *Options, driver *catalog.Release, kernelWan
 		err = fmt.Errorf("%w (if the mirror has a key of its own, name its file with --keyring)", err)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	kernel, err := kernelRelease(index, kernelWanted)
-	if err != nil {
-		return nil, err
+	if l.Kernel, err = kernelRelease(index, kernelWanted); err != nil {
+		return err
 	}
-	l := &lock.Lock{Version: lock.Version, Driver: driver.Version, Kernel: kernel}
-	add := func(role lock.Role, pkgs ...*debian.Package) {
-		for _, p := range pkgs {
-			l.Inputs = append(l.Inputs, lock.FromPackage(role, p))
-			addArchive(l, p.Origin)
-		}
-	}
-	for _, set := range []struct {
+	type set struct {
 		role  lock.Role
 		names []string
 		find  func(*debian.Index, []string) ([]*debian.Package, error)
-	}{
-		{lock.Toolchain, append([]string{"linux-headers-" + kernel}, build.ToolchainPackages...), closure(build.ToolchainExclude(kernel)...)},
-		{lock.Kernel, []string{"linux-image-" + kernel}, alone},
-		// The driver refuses firmware and libraries of another release, and the
-		// newest in the archive are those of another one as soon as it moves on.
-		{lock.Firmware, versioned(driver.Debian.Firmware, driver.Debian.Version), alone},
-		{lock.Userspace, versioned(driver.Debian.Userspace, driver.Debian.Version), alone},
+	}
+	sets := []set{
+		{lock.Toolchain, append([]string{"linux-headers-" + l.Kernel}, build.ToolchainPackages...), closure(build.ToolchainExclude(l.Kernel)...)},
+		{lock.Kernel, []string{"linux-image-" + l.Kernel}, alone},
 		{lock.Libc, initramfs.LibcPackages, alone},
 		{lock.Emulator, qemu.Packages, closure()},
-	} {
-		pkgs, err := set.find(index, set.names)
+	}
+	if len(l.ByRole(lock.Userspace)) == 0 {
+		// The driver refuses firmware and libraries of another release, and the
+		// newest in the archive are those of another one as soon as it moves on.
+		sets = append(sets, set{lock.Firmware, versioned(driver.Firmware, driver.Version), alone},
+			set{lock.Userspace, versioned(driver.Userspace, driver.Version), alone})
+	}
+	for _, s := range sets {
+		pkgs, err := s.find(index, s.names)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", set.role, err)
+			return fmt.Errorf("%s: %w", s.role, err)
 		}
-		add(set.role, pkgs...)
+		for _, p := range pkgs {
+			l.Inputs = append(l.Inputs, lock.FromPackage(s.role, p))
+			addArchive(l, p.Origin)
+		}
+	}
+	if len(l.ByRole(lock.DriverSource)) > 0 {
+		return nil
 	}
 
 	// Only contrib has the driver's source; main's list of sources is large.
@@ -259,20 +277,19 @@ func resolve(ctx context.Context, o *Options, driver *catalog.Release, kernelWan
 	}
 	sources, err := client.Sources(ctx, suites...)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	source, err := sources.Lookup(driver.Debian.Source, driver.Debian.SourceVersion)
+	source, err := sources.Lookup(driver.Source, driver.SourceVersion)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	orig, err := source.Orig()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.Inputs = append(l.Inputs, lock.FromSource(lock.DriverSource, source, orig))
 	addArchive(l, source.Origin)
-	l.Sort() // as it will be read from its file
-	return l, l.Validate()
+	return nil
 }
 
 // closure finds packages with all they depend on, but for some.
@@ -343,25 +360,32 @@ func kernelRelease(index *debian.Index, want string) (string, error) {
 	return strings.TrimPrefix(best.Name, "linux-image-"), nil
 }
 
-// addLicences fills in the licence of every package. A source package's is
-// known only to its debian/ folder, which isn't fetched: the driver's is the one
-// that NVIDIA's repository states.
-func (in *inputs) addLicences(ctx context.Context) error {
+// addLicences fills in the licence of every package, and the git tree of the
+// driver's source. A source package's licence is known only to its debian/
+// folder, which isn't fetched: the driver's is the one that NVIDIA's repository
+// states.
+func (in *inputs) addLicences(ctx context.Context, o *Options) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.NumCPU())
 	for i := range in.lock.Inputs {
 		input := &in.lock.Inputs[i]
-		if input.Role == lock.DriverSource {
-			input.Licence = driverLicence
-			continue
+		switch {
+		case input.Role == lock.DriverSource && input.Tree == "":
+			g.Go(func() (err error) {
+				input.Licence = driverLicence
+				_, input.Tree, err = o.describeSource(ctx, *input)
+				return err
+			})
+		case input.Licence != "":
+		default:
+			g.Go(func() (err error) {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				input.Licence, err = debian.Licence(in.paths[input.SHA256])
+				return of(*input, err)
+			})
 		}
-		g.Go(func() (err error) {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			input.Licence, err = debian.Licence(in.paths[input.SHA256])
-			return of(*input, err)
-		})
 	}
 	return g.Wait()
 }

@@ -140,19 +140,6 @@ func TestFetchRefusesKernelsItDoesNotFind(t *testing.T) {
 	}
 }
 
-func TestFetchRefusesDriversThatDebianLacks(t *testing.T) {
-	t.Parallel()
-	m := pipelinetest.New(t)
-	o := request(t, m)
-	o.Driver = "570"
-	_, err := Fetch(t.Context(), o)
-	var refused *RequestError
-	require.ErrorAs(t, err, &refused)
-	require.ErrorContains(t, err, "570.")
-	require.ErrorContains(t, err, DefaultDriver)
-	assert.Empty(t, m.Requests())
-}
-
 func TestFetchNamesTheVersionThatTheArchiveLost(t *testing.T) {
 	t.Parallel()
 	m := pipelinetest.New(t)
@@ -295,7 +282,7 @@ func TestOffline(t *testing.T) {
 	o.Offline = true
 	_, err := Fetch(t.Context(), o)
 	var offline *fetch.OfflineError
-	require.ErrorAs(t, err, &offline, "no lock")
+	require.ErrorAs(t, err, &offline, "no lock and no index")
 	require.ErrorContains(t, err, m.URL+"/dists/bookworm/InRelease")
 
 	o.Offline = false
@@ -305,12 +292,17 @@ func TestOffline(t *testing.T) {
 	o.Offline = true
 	_, err = Fetch(t.Context(), o)
 	require.NoError(t, err, "a full cache")
+	require.NoError(t, os.Remove(o.LockFile))
+	again, err := Fetch(t.Context(), o)
+	require.NoError(t, err, "the last index is in the cache too")
+	assert.Equal(t, l, again)
 
 	lost := l.ByRole(lock.Firmware)[0]
 	place := o.fetcher().Path(lost.SHA256)
 	require.NoError(t, os.Remove(place))
 	_, err = Fetch(t.Context(), o)
-	require.ErrorAs(t, err, &offline)
+	var missing *fetch.MissingError
+	require.ErrorAs(t, err, &missing)
 	for _, part := range []string{path.Base(m.Firmware), m.URL + "/" + m.Firmware, place, lost.SHA256, "mkp2pimg fetch"} {
 		require.ErrorContains(t, err, part)
 	}

@@ -44,6 +44,17 @@ type Options struct {
 	// Mirror and SecurityMirror override the base URLs of the archives, also
 	// of those named by a lock file. Empty keeps them.
 	Mirror, SecurityMirror string
+	// SourceMirror and UserspaceMirror override the base URLs of what NVIDIA
+	// publishes: the repository of the driver's source (with archive/COMMIT.tar.gz
+	// below) and its .run archives (with VERSION/NVIDIA-Linux-x86_64-VERSION.run).
+	SourceMirror, UserspaceMirror string
+	// DriverSource is the driver's source, in a place that source.Find knows, to be
+	// taken instead of the published one. A driver that is not asked for by name is
+	// then the one that it is of.
+	DriverSource string
+	// Userspace is where the driver's firmware and libraries are, in places that
+	// userspace.Find knows, to be taken instead of the published ones.
+	Userspace []string
 	// Keyring is a file with the OpenPGP keys that may sign the archives'
 	// indexes. Empty: Debian's own.
 	Keyring string

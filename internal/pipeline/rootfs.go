@@ -14,22 +14,19 @@ import (
 func (in *inputs) rootfs(ctx context.Context, o *Options, m *modules, work string) (*initramfs.Result, *initramfs.Spec, error) {
 	spec := &initramfs.Spec{
 		Version: o.Version,
-		Driver:  in.lock.Driver,
 		Release: in.lock.Kernel,
 		Source:  o.Source,
 		Work:    work,
 		Cache:   filepath.Join(o.Cache, "userland"),
 		Sets:    m.sets(),
-		Options: m.options,
+		Options: m.load.Choose(p2pSet, nil).Lines(),
+		Load:    m.load,
 	}
 	var err error
 	if spec.Kernel, err = in.one(ctx, o, lock.Kernel); err != nil {
 		return nil, nil, err
 	}
-	if spec.Firmware, err = in.one(ctx, o, lock.Firmware); err != nil {
-		return nil, nil, err
-	}
-	if spec.Userspace, err = in.packages(ctx, o, lock.Userspace); err != nil {
+	if err := in.userspace(ctx, o, spec); err != nil {
 		return nil, nil, err
 	}
 	if spec.Libc, err = in.packages(ctx, o, lock.Libc); err != nil {
@@ -37,6 +34,16 @@ func (in *inputs) rootfs(ctx context.Context, o *Options, m *modules, work strin
 	}
 	res, err := initramfs.Build(ctx, spec)
 	return res, spec, err
+}
+
+// userspace unpacks what the driver needs besides its modules.
+func (in *inputs) userspace(ctx context.Context, o *Options, spec *initramfs.Spec) (err error) {
+	spec.Driver = in.lock.Driver
+	if spec.Firmware, err = in.one(ctx, o, lock.Firmware); err != nil {
+		return err
+	}
+	spec.Userspace, err = in.packages(ctx, o, lock.Userspace)
+	return err
 }
 
 // packages unpacks the packages with a role, each for itself.

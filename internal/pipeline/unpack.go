@@ -6,12 +6,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"strings"
 
 	"mkp2pimg/internal/cachedir"
 	"mkp2pimg/internal/debian"
 	"mkp2pimg/internal/lock"
+	"mkp2pimg/internal/runfile"
 	"mkp2pimg/internal/sandbox"
 )
 
@@ -54,11 +56,19 @@ func digests(pkgs []lock.Input) []string {
 	return sums
 }
 
-// unpack unpacks one package.
+// unpack unpacks one package, or what an image needs of a .run archive.
 func (in *inputs) unpack(ctx context.Context, o *Options, p lock.Input) (dir string, err error) {
 	dir = o.unpackedDir(p.Name, p.SHA256)
+	file := in.paths[p.SHA256]
 	return dir, cachedir.Make(ctx, dir, func(partial string) error {
-		return of(p, debian.Unpack(in.paths[p.SHA256], partial, debian.UnpackOptions{}))
+		switch path.Ext(p.Path) {
+		case ".run":
+			_, err := runfile.Extract(ctx, file, partial, runfile.Driver(in.lock.Driver))
+			return of(p, err)
+		case ".deb":
+			return of(p, debian.Unpack(file, partial, debian.UnpackOptions{}))
+		}
+		return of(p, debian.UnpackTar(file, partial, debian.UnpackOptions{}))
 	})
 }
 
@@ -73,11 +83,17 @@ func of(p lock.Input, err error) error {
 	return err
 }
 
-// source unpacks the driver's source.
-func (in *inputs) source(ctx context.Context, o *Options) (dir, digest string, err error) {
+// source unpacks the driver's source and checks that it is what the lock says.
+// key names its content.
+func (in *inputs) source(ctx context.Context, o *Options) (dir, key string, err error) {
 	p := in.lock.ByRole(lock.DriverSource)[0]
-	dir = o.unpackedDir(p.Name, p.SHA256)
-	return dir, p.SHA256, cachedir.Make(ctx, dir, func(partial string) error {
-		return of(p, debian.UnpackSource(in.paths[p.SHA256], partial))
-	})
+	version, key, err := o.describeSource(ctx, p)
+	if err != nil {
+		return "", "", err
+	}
+	if version != in.lock.Driver {
+		return "", "", fmt.Errorf("the source is of driver %s, the lock file asks for %s", version, in.lock.Driver)
+	}
+	dir, err = o.unpackSource(ctx, p)
+	return dir, key, err
 }

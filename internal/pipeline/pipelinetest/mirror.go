@@ -70,6 +70,16 @@ var (
 	first *Mirror
 )
 
+// SourceTree is what makes a tree the source of a driver release, below a
+// directory: no build gets far with it.
+func SourceTree(below, release string) []debiantest.Entry {
+	return []debiantest.Entry{
+		{Name: below + "version.mk", Content: "NVIDIA_VERSION = " + release + "\n"},
+		{Name: below + "kernel-open/Makefile"},
+		{Name: below + "src/nvidia/Makefile"},
+	}
+}
+
 // Fill puts the packages into the archive and publishes it.
 func (m *Mirror) Fill(t testing.TB) {
 	t.Helper()
@@ -111,8 +121,7 @@ func (m *Mirror) Fill(t testing.TB) {
 		add(Main, "non-free", name, d.Version)
 		add(Security, "non-free", name, "999-1")
 	}
-	m.Source = m.AddSource(t, Main, "contrib", d.Source, d.SourceVersion,
-		debiantest.Entry{Name: "driver/version.mk", Content: "NVIDIA_VERSION = " + m.Driver.Version + "\n"})
+	m.Source = m.AddSource(t, Main, "contrib", d.Source, d.SourceVersion, SourceTree("driver/", m.Driver.Version)...)
 	for _, suite := range []string{Main, Updates, Security} {
 		m.Publish(t, suite, Components)
 	}
