@@ -12,6 +12,7 @@ import (
 
 	"mkp2pimg/initramfs/layout"
 	"mkp2pimg/initramfs/userland"
+	"mkp2pimg/kmod/loadopt"
 )
 
 // LibcPackages are the Debian packages that hold the C library and dynamic
@@ -50,6 +51,7 @@ type Spec struct {
 	Sets      []ModuleSet // driver modules
 	Options   []string    // lines of modprobe.d/mkp2pimg.conf: "options nvidia NVreg_…=…"
 
+	Load *loadopt.Data // what the init chooses the driver's options from; nil to take Options
 }
 
 // Result is an assembled image.
@@ -165,7 +167,7 @@ func addEtc(t *Tree, s *Spec) error {
 			return err
 		}
 	}
-	img := layout.Image{Version: layout.Version, Driver: s.Driver, Kernel: s.Release, Files: t.Files()}
+	img := layout.Image{Version: layout.Version, Driver: s.Driver, Kernel: s.Release, Load: s.Load, Files: t.Files()}
 	for _, set := range s.Sets {
 		img.Sets = append(img.Sets, set.Name)
 	}

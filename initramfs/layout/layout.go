@@ -1,7 +1,7 @@
 // Package layout names the places inside the image that its builder and its
 // programs agree on, and reads the list of files the image ought to hold.
 //
-// It depends on the standard library only, so that the init can import it.
+// It depends on little but the standard library, so that the init can import it.
 package layout
 
 import (
@@ -15,6 +15,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"mkp2pimg/kmod/loadopt"
 )
 
 // Paths of the image. Kernel modules and firmware are under /lib, because the
@@ -22,7 +24,7 @@ import (
 // Debian's multiarch directory, which Debian's ld.so searches by default.
 const (
 	Description = "/etc/mkp2pimg/image.json"      // the Image below
-	Options     = "/etc/modprobe.d/mkp2pimg.conf" // "options nvidia NVreg_…=…" lines
+	Options     = "/etc/modprobe.d/mkp2pimg.conf" // "options nvidia NVreg_…=…" lines that hold on any machine
 	Libraries   = "/usr/lib/x86_64-linux-gnu"     // libcuda.so.1, libc.so.6 …
 	Firmware    = "/lib/firmware"                 // nvidia/<driver>/gsp_*.bin below it
 	Uinit       = "/bin/uinit"                    // what u-root's init starts
@@ -55,7 +57,10 @@ type Image struct {
 	Driver  string   `json:"driver"` // driver release, 535.261.03
 	Kernel  string   `json:"kernel"` // kernel release, 6.12.117+deb12-amd64
 	Sets    []string `json:"sets"`   // driver module sets in the image: p2p, stock
-	Files   []File   `json:"files"`  // sorted by path; all but directories and Description
+	// Load is what the options to load nvidia.ko with are chosen from on the
+	// machine. Without it those of Options hold.
+	Load  *loadopt.Data `json:"load,omitempty"`
+	Files []File        `json:"files"` // sorted by path; all but directories and Description
 }
 
 // File is one regular file or symbolic link of the image.

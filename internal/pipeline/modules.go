@@ -18,7 +18,9 @@ import (
 	"mkp2pimg/initramfs/layout"
 	"mkp2pimg/internal/sandbox"
 	"mkp2pimg/kmod/build"
+	"mkp2pimg/kmod/catalog"
 	"mkp2pimg/kmod/ko"
+	"mkp2pimg/kmod/loadopt"
 	"mkp2pimg/kmod/patch"
 )
 
@@ -32,7 +34,7 @@ const (
 type modules struct {
 	stock, p2p []build.Module
 	edits      *edits
-	options    []string // modprobe.d lines
+	load       *loadopt.Data
 	manifest   []images.ModuleSet
 	steps      []build.Step
 }
@@ -40,10 +42,10 @@ type modules struct {
 // edits are the changes to a driver's source, planned before anything is
 // compiled.
 type edits struct {
-	compat  *patch.Result // what the kernel asks for: in both sets
-	p2p     *patch.Result // what peer-to-peer asks for
-	all     *patch.Result // both
-	options []patch.Option
+	compat *patch.Result // what the kernel asks for: in both sets
+	p2p    *patch.Result // what peer-to-peer asks for
+	all    *patch.Result // both
+	offer  loadopt.Offer
 }
 
 // plan works out the edits of a source tree for a kernel's headers.
@@ -61,7 +63,7 @@ func plan(source, headers, mode string) (*edits, error) {
 	if e.all, err = patch.Plan(tree, append(compat, p2p...)); err != nil {
 		return nil, fmt.Errorf("all edits together: %w", err)
 	}
-	e.options, err = patch.LoadOptions(tree)
+	e.offer, err = patch.Offered(tree)
 	return e, err
 }
 
@@ -107,7 +109,7 @@ func (in *inputs) compile(ctx context.Context, o *Options, toolchain sandbox.Roo
 	if err != nil {
 		return nil, err
 	}
-	return &modules{stock: result.Stock, p2p: result.P2P, edits: e, options: optionLines(e.options), steps: result.Steps}, nil
+	return &modules{stock: result.Stock, p2p: result.P2P, edits: e, load: e.load(), steps: result.Steps}, nil
 }
 
 // write applies edits to a tree.
@@ -119,14 +121,14 @@ func write(tree string, list []patch.Edit) error {
 	return r.Write(tree)
 }
 
-// optionLines returns the lines of the image's modprobe configuration, each
-// option explained.
-func optionLines(options []patch.Option) []string {
-	var lines []string
-	for _, o := range options {
-		lines = append(lines, fmt.Sprintf("# %s=%s %s", o.Name, o.Value, o.Why))
+// load is what the options to load the driver with are chosen from, once the
+// machine is known.
+func (e *edits) load() *loadopt.Data {
+	d := &loadopt.Data{Offer: e.offer, Edited: []string{}, Models: catalog.Load().Models(e.p2p.Driver)}
+	if len(applied(e.p2p)) > 0 {
+		d.Edited = []string{p2pSet}
 	}
-	return append(lines, strings.Split(strings.TrimSuffix(patch.Modprobe(options), "\n"), "\n")...)
+	return d
 }
 
 // sets names the modules for the image.

@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"gopkg.in/yaml.v3"
+
+	"mkp2pimg/kmod/loadopt"
 )
 
 // Latest asks [Lookup] for the newest release of all.
@@ -39,6 +41,10 @@ type Catalog struct {
 	Families []Family `yaml:"families"`
 	// Branches are the release branches, oldest first.
 	Branches []Branch `yaml:"branches"`
+	// Traps are what to know about GPUs, by name.
+	Traps map[string]string `yaml:"traps"`
+	// GPUs are the known GPU models, by device id.
+	GPUs []GPU `yaml:"gpus"`
 	// Releases are sorted by version, oldest first.
 	Releases []Release `yaml:"releases"`
 }
@@ -68,6 +74,8 @@ type Generation struct {
 	// Needs tells for each GPU family how to get peer-to-peer over BAR1. A family that is
 	// missing is not supported.
 	Needs map[string]Need `yaml:"needs"`
+	// Offers is what the generation's source lets one set.
+	Offers loadopt.Offer `yaml:"offers"`
 }
 
 // Family is a family of GPUs.
@@ -76,7 +84,7 @@ type Family struct {
 	About string `yaml:"about"`
 	// First is the first branch that knows the family.
 	First int `yaml:"first"`
-	// Recommended is the first branch that needs the least for it.
+	// Recommended is the branch to take: a well kept one of those that need the least for it.
 	Recommended int `yaml:"recommended"`
 }
 
@@ -84,6 +92,8 @@ type Family struct {
 type Branch struct {
 	Branch     int    `yaml:"branch"`
 	Generation string `yaml:"generation"`
+	// HoldsBack is [loadopt.Offer.HoldsBack], which differs within a generation.
+	HoldsBack bool `yaml:"holds_back"`
 }
 
 // Release is a release of the driver.
@@ -202,17 +212,46 @@ func (c *Catalog) branchNames() []string {
 
 // Generation returns the generation of a release's resource manager.
 func (c *Catalog) Generation(r *Release) (*Generation, error) {
-	for _, b := range c.Branches {
-		if b.Branch != r.Branch() {
-			continue
-		}
-		for i, g := range c.Generations {
-			if g.Name == b.Generation {
-				return &c.Generations[i], nil
-			}
+	g, _ := c.generation(r.Branch())
+	if g == nil {
+		return nil, fmt.Errorf("driver %s: no generation is known for branch %d", r.Version, r.Branch())
+	}
+	return g, nil
+}
+
+// generation returns the generation of a branch and the branch, or nil if they are not known.
+func (c *Catalog) generation(branch int) (*Generation, *Branch) {
+	i := slices.IndexFunc(c.Branches, func(b Branch) bool { return b.Branch == branch })
+	if i < 0 {
+		return nil, nil
+	}
+	b := &c.Branches[i]
+	i = slices.IndexFunc(c.Generations, func(g Generation) bool { return g.Name == b.Generation })
+	if i < 0 {
+		return nil, nil
+	}
+	return &c.Generations[i], b
+}
+
+// Offer returns what a release lets one set.
+func (c *Catalog) Offer(r *Release) (loadopt.Offer, error) {
+	g, b := c.generation(r.Branch())
+	if g == nil {
+		return loadopt.Offer{}, fmt.Errorf("driver %s: what branch %d offers is not known", r.Version, r.Branch())
+	}
+	o := g.Offers
+	o.HoldsBack = b.HoldsBack
+	return o, nil
+}
+
+// Newest returns the newest release of a branch, or nil if the catalog has none.
+func (c *Catalog) Newest(branch int) *Release {
+	for i := range slices.Backward(c.Releases) {
+		if c.Releases[i].Branch() == branch {
+			return &c.Releases[i]
 		}
 	}
-	return nil, fmt.Errorf("driver %s: no generation is known for branch %d", r.Version, r.Branch())
+	return nil
 }
 
 // Branch returns the branch of the release, such as 535.

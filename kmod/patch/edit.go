@@ -69,7 +69,7 @@ type Mode string
 
 const (
 	// Auto takes every edit that the tree needs, but leaves to module options what
-	// an option does just as well. See [LoadOptions].
+	// an option does just as well. See [Offered].
 	Auto Mode = "auto"
 	// Minimal takes only what peer-to-peer can't work without.
 	Minimal Mode = "minimal"

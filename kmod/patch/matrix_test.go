@@ -56,8 +56,11 @@ func TestMatrix(t *testing.T) {
 					assert.Equal(t, AlreadyApplied, o.Status, o.Edit.ID)
 				}
 			}
-			_, err = LoadOptions(tree)
-			assert.NoError(t, err)
+			before, err := Offered(tree)
+			require.NoError(t, err)
+			after, err := Offered(overlay{tree, result})
+			require.NoError(t, err)
+			assert.Equal(t, before, after, "the edits change what is offered")
 		})
 	}
 	require.NotZero(t, count, "no tree found in %s", dir)

@@ -21,7 +21,7 @@ var (
 )
 
 // overrideEdits turn peer-to-peer over BAR1 on by default. Registry keys passed as module options
-// do the same; see [LoadOptions].
+// do the same; see [Offered].
 func overrideEdits() []Edit {
 	const function = "_kbifInitRegistryOverrides"
 	def := func(id, title, field, from, to string, needs ...Test) Edit {

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
+
+	"mkp2pimg/kmod/loadopt"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -329,29 +331,35 @@ func TestCompat(t *testing.T) {
 	}
 }
 
-func TestLoadOptions(t *testing.T) {
-	for name, want := range map[string]string{
-		"a1": "options nvidia NVreg_EnableResizableBar=1 NVreg_OpenRmEnableUnsupportedGpus=1 " +
-			"NVreg_RegistryDwords=\"ForceP2P=0x211;RMForceP2PType=2\"\n",
-		"c": "options nvidia NVreg_EnableResizableBar=1 NVreg_RegistryDwords=\"ForceP2P=0x211;RMPcieP2PType=1\"\n",
+func TestOffered(t *testing.T) {
+	for name, want := range map[string]loadopt.Offer{
+		"a1": {ResizableBAR: true, HoldsBack: true, ForceP2P: true, BAR1: loadopt.Joint},
+		"c":  {ResizableBAR: true, ForceP2P: true, BAR1: loadopt.Separate},
 	} {
 		t.Run(name, func(t *testing.T) {
-			options, err := LoadOptions(loadTree(t, name))
+			offer, err := Offered(loadTree(t, name))
 			require.NoError(t, err)
-			assert.Equal(t, want, Modprobe(options))
-			for _, o := range options {
-				assert.NotEmpty(t, o.Why)
-			}
+			assert.Equal(t, want, offer)
 		})
 	}
-	t.Run("static BAR1 off by default", func(t *testing.T) {
-		tree := loadTree(t, "c")
-		tree[registry].Data = []byte("#define NV_REG_STR_RM_FORCE_STATIC_BAR1_DEFAULT NV_REG_STR_RM_FORCE_STATIC_BAR1_DISABLE\n")
-		options, err := LoadOptions(tree)
-		require.NoError(t, err)
-		assert.Contains(t, Modprobe(options), `NVreg_RegistryDwords="RMForceStaticBar1=2"`)
-	})
-	assert.Empty(t, Modprobe(nil))
+	const macro = "#define NV_REG_STR_RM_FORCE_STATIC_BAR1_DEFAULT NV_REG_STR_RM_FORCE_STATIC_BAR1_"
+	for name, test := range map[string]struct {
+		file, text string
+		want       loadopt.Offer
+	}{
+		"static BAR1 off":     {registry, macro + "DISABLE\n", loadopt.Offer{Static: loadopt.StaticOff}},
+		"static BAR1 if used": {registry, macro + "ONLY_GPU\n", loadopt.Offer{Static: loadopt.StaticAsked}},
+		"static BAR1 auto": {kernBus, "    pKernelBus->staticBar1ForceType = NV_REG_STR_RM_FORCE_STATIC_BAR1_AUTO;\n",
+			loadopt.Offer{Static: loadopt.StaticAuto}},
+		"messages": {nvReg, "NV_DEFINE_REG_STRING_ENTRY(__NV_RM_MSG, NULL);\n", loadopt.Offer{Messages: true}},
+		"nothing":  {nvReg, "// NV_DEFINE_REG_STRING_ENTRY(__NV_RM_MSG, NULL);\n", loadopt.Offer{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			offer, err := Offered(fstest.MapFS{test.file: {Data: []byte(test.text)}})
+			require.NoError(t, err)
+			assert.Equal(t, test.want, offer)
+		})
+	}
 }
 
 // writeTree puts a tree in a new directory.

@@ -14,6 +14,7 @@ import (
 	"mkp2pimg/initramfs/p2pinit/params"
 	"mkp2pimg/initramfs/p2pinit/stage"
 	"mkp2pimg/internal/report"
+	"mkp2pimg/kmod/loadopt"
 )
 
 // Verdicts of the diagnoses of the driver stage on a machine without a GPU.
@@ -21,6 +22,10 @@ const (
 	DriverNoGPU    = "DRIVER-NO-GPU"    // nvidia.ko ran and found none
 	UVMNotInserted = "UVM-NOT-INSERTED" // nvidia-uvm.ko can't be inserted then
 )
+
+// ExtOptions is the extension with the [loadopt.Choice] that nvidia.ko is
+// inserted with.
+const ExtOptions = "driver-options"
 
 // needed are the modules that nvidia.ko takes symbols from. They are loaded
 // through the index before it.
@@ -117,7 +122,7 @@ func (n *Node) verifyModules(files ...string) error {
 // nothing once the context has ended: the run has gone on without this stage.
 func (n *Node) insert(ctx context.Context, t *stage.Task, file string, log KernelLog) error {
 	name := path.Base(file)
-	options, err := n.options(driver.ModuleName(file))
+	options, err := n.options(t, driver.ModuleName(file))
 	if err != nil {
 		return err
 	}
@@ -172,7 +177,20 @@ func nvrm(lines []string) []string {
 	return own
 }
 
-func (n *Node) options(module string) (string, error) {
+// options returns the options of a module of the driver: those of nvidia.ko
+// depend on the GPUs.
+func (n *Node) options(t *stage.Task, module string) (string, error) {
+	if module == "nvidia" && n.image != nil && n.image.Load != nil {
+		n.mu.Lock()
+		facts := n.facts
+		n.mu.Unlock()
+		c := driver.Choose(n.image.Load, string(n.params.Driver), facts, n.fs())
+		t.Extension(ExtOptions, c)
+		for _, line := range c.Lines() {
+			t.Log(report.Info, "%s", line)
+		}
+		return loadopt.Arguments(c.Options), nil
+	}
 	f, err := os.Open(n.path(layout.Options))
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil

@@ -2,12 +2,14 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 
 	checks "mkp2pimg/firmware-checks"
 	"mkp2pimg/initramfs/layout"
 	"mkp2pimg/initramfs/p2pinit/stage"
 	"mkp2pimg/internal/report"
+	"mkp2pimg/kmod/loadopt"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,6 +23,41 @@ func TestLateDriverStageInsertsNothing(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, n.insert(ctx, task, "/x/nvidia.ko", silent{}), context.Canceled)
 	assert.Empty(t, m.inserted)
+}
+
+func TestOptionsFollowTheMachine(t *testing.T) {
+	load := &loadopt.Data{
+		Offer:  loadopt.Offer{ResizableBAR: true, BAR1: loadopt.Separate, Static: loadopt.StaticAuto},
+		Edited: []string{"p2p"},
+		Models: map[string]loadopt.Model{"2684": {Name: "GeForce RTX 4090", Memory: 24 << 10, Patch: true}},
+	}
+	for name, test := range map[string]struct {
+		cmdline, want string
+		left          []string
+	}{
+		"p2p":   {"", `nvidia.ko NVreg_EnableResizableBar=1 NVreg_RegistryDwords="RMPcieP2PType=1;RMForceStaticBar1=1"`, nil},
+		"stock": {" p2p.driver=stock", "nvidia.ko NVreg_EnableResizableBar=1", []string{"RMPcieP2PType"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := withGPUs(t, "p2p.after=poweroff"+test.cmdline)
+			m.img.Load = load
+			m.p2pbw(good(), 0)
+			run, _ := m.run()
+			assert.Contains(t, m.inserted, test.want)
+
+			extensions := run.Step("driver").Extensions
+			require.NotEmpty(t, extensions)
+			assert.Equal(t, ExtOptions, extensions[0].Name)
+			var c loadopt.Choice
+			require.NoError(t, json.Unmarshal(extensions[0].Content, &c))
+			assert.Equal(t, test.want, "nvidia.ko "+loadopt.Arguments(c.Options))
+			var left []string
+			for _, o := range c.Left {
+				left = append(left, o.Name)
+			}
+			assert.Equal(t, test.left, left)
+		})
+	}
 }
 
 func TestGPUGoneSinceTheFacts(t *testing.T) {
