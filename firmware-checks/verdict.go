@@ -29,7 +29,7 @@ const Measured ID = "P2P-MEASURED"
 //
 // The other checks predict, [Measured] proves: where every pair was measured and
 // its data arrived, what could not be told no longer matters, and a failed check
-// is a risk that did not show.
+// is a risk that did not show. [RMPath] says over which path it arrived.
 //
 // [CommandLine] weighs nothing: what a parameter failed to set is judged by the
 // finding about that. Findings about stand-in devices never say anything about
@@ -90,7 +90,21 @@ func judgeProven(findings []Finding) (Verdict, string) {
 			return VerdictDegraded, "every pair was measured and its data verified, and yet " + reasons
 		}
 	}
-	return VerdictReady, "every pair was measured and its data verified"
+	if path := joined(findings, func(f Finding) bool { return f.ID == RMPath && f.Status == Pass }); path != "" {
+		return VerdictReady, "every pair was measured and its data verified; " + path
+	}
+	return VerdictReady, "every pair was measured and its data verified; over which path the driver does not tell"
+}
+
+// joined joins the titles of some findings.
+func joined(findings []Finding, some func(f Finding) bool) string {
+	var out []string
+	for _, f := range findings {
+		if some(f) {
+			out = append(out, strings.TrimPrefix(f.Title, standInPrefix))
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // titles joins the IDs and titles of the findings with status s.

@@ -23,6 +23,7 @@ import (
 	"mkp2pimg/initramfs/p2pinit/stage"
 	"mkp2pimg/initramfs/p2pinit/watchdog"
 	"mkp2pimg/internal/report"
+	"mkp2pimg/internal/rm"
 )
 
 // System is the part of the kernel that a run changes.
@@ -34,6 +35,7 @@ type System interface {
 	Watchdog(path string, timeout time.Duration) (watchdog.Device, error)
 	Serial(path string, baud int) (io.WriteCloser, error) // a port set to pass bytes unchanged
 	Network(ctx context.Context) (string, error)          // says what came up
+	Survey(ctx context.Context) (*rm.Survey, error)       // what the loaded NVIDIA driver grants
 }
 
 // KernelLog gives the lines that the kernel logged since it was asked last.
@@ -129,6 +131,7 @@ func (n *Node) stages() []stage.Stage {
 		{Name: "facts", Title: "gather the facts of the machine", Deadline: 60 * time.Second, Run: n.gather},
 		{Name: "checks", Title: "judge the facts", Deadline: 20 * time.Second, Needs: []string{"facts"}, Run: n.check},
 		{Name: "driver", Title: "load the NVIDIA driver", Deadline: 3 * time.Minute, Run: n.driver},
+		{Name: "paths", Title: "ask the driver for the paths between GPUs", Deadline: 2 * time.Minute, Needs: []string{"driver"}, Run: n.paths},
 		{Name: "bandwidth", Title: "measure peer-to-peer bandwidth", Deadline: 30 * time.Minute, Needs: []string{"driver"}, Run: n.bandwidth},
 		{Name: "report", Title: "reach the verdict and deliver the report", Deadline: 3 * time.Minute, Run: n.conclude},
 		{Name: "after", Title: "end the run", Deadline: 30 * time.Second, Run: n.after},

@@ -29,6 +29,7 @@ import (
 	"mkp2pimg/initramfs/p2pinit/watchdog"
 	"mkp2pimg/internal/measure"
 	"mkp2pimg/internal/report"
+	"mkp2pimg/internal/rm"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -53,10 +54,11 @@ type machine struct {
 	answer    map[string]error    // to the insertion of a module, by file name
 	logged    map[string][]string // the kernel's lines about it
 	log       []string
-	followed  bool     // the kernel's log has been
+	followed  int      // times the kernel's log was
 	measuring []string // what the kernel logs during the measurement
 	recovers  bool     // the network comes up the second time
 	network   error
+	survey    *rm.Survey // what the driver answers; nil: nothing
 }
 
 func newMachine(t *testing.T, kind, cmdline string) *machine {
@@ -141,14 +143,14 @@ func (m *machine) Mknod(path string, major, minor uint32) error {
 	return nil
 }
 
-// KernelLog is followed for the driver first, then for the measurement.
+// KernelLog is followed for the driver first, then for the questions to it, then
+// for the measurement.
 func (m *machine) KernelLog() (KernelLog, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.followed {
+	if m.followed++; m.followed == 3 {
 		m.log = m.measuring
 	}
-	m.followed = true
 	return m, nil
 }
 
@@ -171,6 +173,14 @@ func (m *machine) Network(context.Context) (string, error) {
 		m.network = nil
 	}
 	return "eth0: 10.0.2.15", err
+}
+
+// Survey answers as the driver does that the test wants.
+func (m *machine) Survey(context.Context) (*rm.Survey, error) {
+	if m.survey == nil {
+		return nil, errors.New("open /dev/nvidiactl: permission denied")
+	}
+	return m.survey, nil
 }
 
 // noGPU makes the kernel answer as on a machine without an NVIDIA GPU.
@@ -239,8 +249,12 @@ func good() measure.Result {
 
 func withGPUs(t *testing.T, cmdline string) *machine {
 	m := newMachine(t, "good-2x4090", cmdline)
+	m.survey = &rm.Survey{Driver: "580.142"}
 	for i, bdf := range pair {
 		m.write("proc/driver/nvidia/gpus/"+bdf+"/information", fmt.Sprintf("Device Minor: \t %d\n", i))
+		m.survey.GPUs = append(m.survey.GPUs, rm.Surveyed{GPU: rm.GPU{BDF: bdf, ID: uint32(i + 1)}, Running: true, StaticBAR1: &rm.StaticBAR1{Enabled: true}})
+		const caps = rm.CapRead | rm.CapWrite | rm.CapPCI | rm.CapBAR1
+		m.survey.Pairs = append(m.survey.Pairs, rm.Pair{A: bdf, B: pair[1-i], Caps: caps, Path: caps.Path()})
 	}
 	return m
 }
@@ -251,6 +265,8 @@ func TestReady(t *testing.T) {
 	run, console := m.run()
 	assert.Equal(t, []string{"/dev/nvidiactl 195:255", "/dev/nvidia0 195:0", "/dev/nvidia1 195:1", "/dev/nvidia-uvm 508:0", "/dev/nvidia-uvm-tools 508:1"}, m.nodes)
 	require.Equal(t, checks.VerdictReady, run.Verdict.Verdict, run.Verdict.Reason)
+	assert.Equal(t, "every pair was measured and its data verified; the driver grants PCIe BAR1 (1 GPU pair)", run.Verdict.Reason)
+	assert.Equal(t, "driver 580.142: 2 bar1", run.Step("paths").Reason())
 	assert.Equal(t, report.ResultPass, run.End.Result)
 	require.Len(t, run.Measurements, 3)
 	assert.InEpsilon(t, 26.25, run.Measurements[1].Value, 1e-9)
@@ -317,9 +333,9 @@ func TestPlans(t *testing.T) {
 		skipped []string
 		after   params.After
 	}{
-		"check":     {"p2p.plan=check p2p.after=poweroff", []string{"driver", "bandwidth"}, params.PowerOff},
-		"shell":     {"p2p.plan=shell p2p.after=poweroff", []string{"facts", "checks", "driver", "bandwidth"}, params.StartShell},
-		"no driver": {"p2p.driver=none", []string{"driver", "bandwidth"}, params.StartShell},
+		"check":     {"p2p.plan=check p2p.after=poweroff", []string{"driver", "paths", "bandwidth"}, params.PowerOff},
+		"shell":     {"p2p.plan=shell p2p.after=poweroff", []string{"facts", "checks", "driver", "paths", "bandwidth"}, params.StartShell},
+		"no driver": {"p2p.driver=none", []string{"driver", "paths", "bandwidth"}, params.StartShell},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"mkp2pimg/initramfs/p2pinit/driver"
 	"mkp2pimg/initramfs/p2pinit/modules"
 	"mkp2pimg/initramfs/p2pinit/watchdog"
+	"mkp2pimg/internal/rm"
 
 	"golang.org/x/sys/unix"
 )
@@ -99,4 +100,14 @@ func raw(fd, baud int) error {
 		return fmt.Errorf("set terminal settings: %w", err)
 	}
 	return nil
+}
+
+// Survey asks the resource manager of the loaded driver.
+func (Linux) Survey(ctx context.Context) (*rm.Survey, error) {
+	c, err := rm.Open("/dev")
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.Survey(ctx)
+	return s, errors.Join(err, c.Close())
 }

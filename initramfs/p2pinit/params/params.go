@@ -64,7 +64,7 @@ type Serial struct {
 
 // Stages are the names that p2p.deadline.<stage> knows, in the order in which
 // they run.
-var Stages = []string{"mount", "modules", "facts", "checks", "driver", "bandwidth", "report", "after"}
+var Stages = []string{"mount", "modules", "facts", "checks", "driver", "paths", "bandwidth", "report", "after"}
 
 // Parameter documents one kernel parameter.
 type Parameter struct {
