@@ -1,0 +1,67 @@
+package runfile
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"strconv"
+)
+
+// Verify reads the whole file that h is the header of and compares it with the
+// checksums of the header. The error is a *ChecksumError if they differ.
+func Verify(ctx context.Context, r io.ReaderAt, h *Header) error {
+	d := newDigests(h.Sums)
+	section := io.NewSectionReader(r, h.Sums.From, h.Offset+h.Size-h.Sums.From)
+	if _, err := io.CopyBuffer(d, contextReader{ctx, section}, make([]byte, 256<<10)); err != nil {
+		return fmt.Errorf("check the checksums: %w", err)
+	}
+	return d.check()
+}
+
+// digests computes the checksums of what is written to it.
+type digests []digest
+
+type digest struct {
+	hash.Hash
+	kind, want string
+	format     func([]byte) string
+}
+
+func newDigests(s Sums) digests {
+	all := digests{
+		{sha256.New(), "SHA-256", s.SHA256, hex.EncodeToString},
+		{md5.New(), "MD5", s.MD5, hex.EncodeToString},
+		{new(cksum), "CRC", s.CRC, func(sum []byte) string {
+			return strconv.FormatUint(uint64(binary.BigEndian.Uint32(sum)), 10)
+		}},
+	}
+	var d digests
+	for _, x := range all {
+		if x.want != "" {
+			d = append(d, x)
+		}
+	}
+	return d
+}
+
+// Write implements io.Writer. It never fails.
+func (d digests) Write(p []byte) (int, error) {
+	for _, x := range d {
+		_, _ = x.Hash.Write(p)
+	}
+	return len(p), nil
+}
+
+func (d digests) check() error {
+	for _, x := range d {
+		if got := x.format(x.Sum(nil)); got != x.want {
+			return &ChecksumError{Kind: x.kind, Got: got, Want: x.want}
+		}
+	}
+	return nil
+}
