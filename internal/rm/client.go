@@ -46,7 +46,13 @@ type Client struct {
 	root    uint32
 	version string
 	gpus    []GPU
-	objects map[uint32]uint32 // handles of the subdevices, by the GPU's ID
+	objects map[uint32]object // subdevices, by the GPU's ID
+}
+
+// object is a subdevice, or why there is none.
+type object struct {
+	handle uint32
+	err    error
 }
 
 // GPU is a GPU as the driver knows it.
@@ -62,7 +68,7 @@ type GPU struct {
 // newClient makes a client of the resource manager behind k and starts every GPU
 // it can: one that is not running has no capabilities.
 func newClient(k kernel) (*Client, error) {
-	c := &Client{kernel: k, objects: map[uint32]uint32{}}
+	c := &Client{kernel: k, objects: map[uint32]object{}}
 	for _, step := range []func() error{c.askVersion, c.listGPUs, c.allocRoot} {
 		if err := step(); err != nil {
 			return nil, errors.Join(err, k.Close())
@@ -203,25 +209,27 @@ func (c *Client) StaticBAR1(g GPU) (*StaticBAR1, error) {
 
 // subdevice returns the handle through which questions about one GPU go.
 func (c *Client) subdevice(g GPU) (uint32, error) {
-	if h, ok := c.objects[g.ID]; ok {
-		return h, nil
+	o, ok := c.objects[g.ID]
+	if !ok {
+		n := uint32(len(c.objects))
+		o = object{handle: subdeviceHandle + n}
+		o.err = c.allocSubdevice(g, deviceHandle+n, o.handle)
+		c.objects[g.ID] = o
 	}
+	return o.handle, o.err
+}
+
+func (c *Client) allocSubdevice(g GPU, device, subdevice uint32) error {
 	info := idInfo{ID: g.ID}
 	if err := c.control(c.root, cmdIDInfo, "NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2", g.BDF, &info); err != nil {
-		return 0, err
+		return err
 	}
-	n := uint32(len(c.objects))
-	device, subdevice := deviceHandle+n, subdeviceHandle+n
 	p := allocParams{Root: c.root, Parent: c.root, New: device, Class: classDevice}
 	if err := c.alloc(p, "NV01_DEVICE_0", g.BDF, deviceParams{Device: info.DeviceInstance}); err != nil {
-		return 0, err
+		return err
 	}
 	p = allocParams{Root: c.root, Parent: device, New: subdevice, Class: classSubdevice}
-	if err := c.alloc(p, "NV20_SUBDEVICE_0", g.BDF, subdeviceParams{Subdevice: info.SubdeviceInstance}); err != nil {
-		return 0, err
-	}
-	c.objects[g.ID] = subdevice
-	return subdevice, nil
+	return c.alloc(p, "NV20_SUBDEVICE_0", g.BDF, subdeviceParams{Subdevice: info.SubdeviceInstance})
 }
 
 func (c *Client) alloc(p allocParams, op, gpu string, params any) error {

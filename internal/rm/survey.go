@@ -91,7 +91,7 @@ func (c *Client) ask(g *Surveyed) {
 	if g.Memory, err = c.Memory(g.GPU); err != nil {
 		g.Errors = append(g.Errors, err.Error())
 	}
-	if g.StaticBAR1, err = c.StaticBAR1(g.GPU); err != nil {
+	if g.StaticBAR1, err = c.StaticBAR1(g.GPU); err != nil && !slices.Contains(g.Errors, err.Error()) {
 		g.Errors = append(g.Errors, err.Error())
 	}
 }
