@@ -45,9 +45,13 @@ type MissingPart struct {
 
 func (e *PartsError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "driver %s: %d of its parts could not be had; download them elsewhere and name the copies:", e.Driver, len(e.Parts))
+	fmt.Fprintf(&b, "driver %s: parts of it could not be had; download each on another machine and name the copy:", e.Driver)
 	for _, p := range e.Parts {
-		fmt.Fprintf(&b, "\n  %s: %s\n    goes to %s FILE (%v)", p.What, p.URL, p.Flag, p.Err)
+		reason := p.Err.Error()
+		if _, off := errors.AsType[*fetch.OfflineError](p.Err); off {
+			reason = "the network is off"
+		}
+		fmt.Fprintf(&b, "\n  %s:\n    from %s\n    with %s FILE\n    because: %s", p.What, p.URL, p.Flag, reason)
 	}
 	return b.String()
 }
@@ -151,6 +155,11 @@ func (o *Options) keep(name string, r io.ReadCloser) (f fetch.File, err error) {
 		return fetch.File{Name: name, SHA256: sum, Size: info.Size()}, nil
 	}
 	return o.fetcher().Import(name, r)
+}
+
+// fromDebian says whether an input comes from one of Debian's suites.
+func fromDebian(in lock.Input) bool {
+	return !slices.Contains([]string{lock.Local, upstreamSuite, nvidiaSuite}, in.Suite)
 }
 
 // sameParts says whether what was given is what the lock has.

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
 	"pault.ag/go/debian/version"
 
@@ -75,6 +78,11 @@ func (s *steps) inputs(ctx context.Context, o *Options, roles ...lock.Role) (*in
 	in, err := s.fetch(ctx, o, l, lock.Roles...)
 	if err != nil {
 		return nil, err
+	}
+	if !fromDebian(in.lock.ByRole(lock.Userspace)[0]) { // a signed index says what Debian's are
+		if err := s.userspace(ctx, o, in); err != nil {
+			return nil, err
+		}
 	}
 	return in, s.run("lock", func() (string, error) {
 		if err := in.addLicences(ctx, o); err != nil {
@@ -211,10 +219,13 @@ func series(release string) string {
 // wrong with them is known before an archive is asked.
 func resolve(ctx context.Context, o *Options, driver *catalog.Release, kernelWanted string) (*lock.Lock, error) {
 	l := &lock.Lock{Version: lock.Version, Driver: driver.Version}
-	if err := o.driverParts(ctx, l, driver); err != nil {
-		return nil, err
+	driverErr := o.driverParts(ctx, l, driver)
+	if _, missing := errors.AsType[*PartsError](driverErr); driverErr != nil && !missing {
+		return nil, driverErr
 	}
-	if err := o.debianParts(ctx, l, driver.Debian, kernelWanted); err != nil {
+	// Whoever has no network wants to hear of all that is missing.
+	debianErr := o.debianParts(ctx, l, driver.Debian, kernelWanted)
+	if err := errors.Join(driverErr, debianErr); err != nil {
 		return nil, err
 	}
 	l.Sort() // as it will be read from its file
@@ -251,7 +262,7 @@ func (o *Options) debianParts(ctx context.Context, l *lock.Lock, driver *catalog
 		{lock.Libc, initramfs.LibcPackages, alone},
 		{lock.Emulator, qemu.Packages, closure()},
 	}
-	if len(l.ByRole(lock.Userspace)) == 0 {
+	if driver != nil && len(l.ByRole(lock.Userspace)) == 0 {
 		// The driver refuses firmware and libraries of another release, and the
 		// newest in the archive are those of another one as soon as it moves on.
 		sets = append(sets, set{lock.Firmware, versioned(driver.Firmware, driver.Version), alone},
@@ -267,7 +278,7 @@ func (o *Options) debianParts(ctx context.Context, l *lock.Lock, driver *catalog
 			addArchive(l, p.Origin)
 		}
 	}
-	if len(l.ByRole(lock.DriverSource)) > 0 {
+	if driver == nil || len(l.ByRole(lock.DriverSource)) > 0 {
 		return nil
 	}
 
@@ -379,15 +390,32 @@ func (in *inputs) addLicences(ctx context.Context, o *Options) error {
 		case input.Licence != "":
 		default:
 			g.Go(func() (err error) {
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				input.Licence, err = debian.Licence(in.paths[input.SHA256])
-				return of(*input, err)
+				input.Licence, err = o.licence(ctx, *input)
+				return err
 			})
 		}
 	}
 	return g.Wait()
+}
+
+// licence reads the licence of a package, which takes unpacking it, or takes it
+// from where it was kept the last time.
+func (o *Options) licence(ctx context.Context, p lock.Input) (string, error) {
+	kept := filepath.Join(o.Cache, "licences", p.SHA256)
+	if text, err := os.ReadFile(kept); err == nil {
+		return string(text), nil
+	}
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	text, err := debian.Licence(o.fetcher().Path(p.SHA256))
+	if err != nil {
+		return "", of(p, err)
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(kept), 0o755), renameio.WriteFile(kept, []byte(text), 0o644)); err != nil {
+		return "", fmt.Errorf("cache: %w", err)
+	}
+	return text, nil
 }
 
 // driverLicence is what the file COPYING of the open kernel modules says.
