@@ -195,11 +195,11 @@ func TestLayouts(t *testing.T) {
 			for _, include := range []string{"src/common/sdk/nvidia/inc", "src/nvidia/arch/nvalloc/unix/include", "src/common/inc"} {
 				args = append(args, "-I", filepath.Join(tree, include))
 			}
-			compile := exec.Command(cc, args...)
+			compile := exec.CommandContext(t.Context(), cc, args...)
 			compile.Stdin = strings.NewReader(source)
 			text, err := compile.CombinedOutput()
 			require.NoError(t, err, "%s", text)
-			got, err := exec.Command(out).Output()
+			got, err := exec.CommandContext(t.Context(), out).Output()
 			require.NoError(t, err)
 			assert.Equal(t, want, string(got))
 		})

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -142,4 +144,45 @@ func (e exchange) err() error {
 		return nil
 	}
 	return fmt.Errorf("%s", e.Error)
+}
+
+// replayed asks a recorded driver everything.
+func replayed(t *testing.T, dir string) *Survey {
+	c, err := newClient(load(t, filepath.Join(dir, "calls.jsonl")))
+	require.NoError(t, err)
+	s, err := c.Survey(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	return s
+}
+
+// TestRecorded asks drivers of real machines, as -record of the live test wrote
+// down what they said.
+func TestRecorded(t *testing.T) {
+	recordings, err := filepath.Glob("testdata/*/survey.json")
+	require.NoError(t, err)
+	for _, name := range recordings {
+		t.Run(filepath.Base(filepath.Dir(name)), func(t *testing.T) {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			var want Survey
+			require.NoError(t, json.Unmarshal(text, &want))
+			assert.Equal(t, &want, replayed(t, filepath.Dir(name)))
+		})
+	}
+}
+
+func TestRecorder(t *testing.T) {
+	d := newDriver(t, "565.77")
+	d.short = true
+	d.absent[1] = true
+	r := &recorder{kernel: d}
+	c, err := newClient(r)
+	require.NoError(t, err)
+	s, err := c.Survey(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	dir := t.TempDir()
+	r.save(t, filepath.Join(dir, "calls.jsonl"))
+	assert.Equal(t, s, replayed(t, dir))
 }
