@@ -4,6 +4,7 @@ package pipelinetest
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/debian/debiantest"
+	"mkp2pimg/internal/runfile/runtest"
 	"mkp2pimg/kmod/build"
 	"mkp2pimg/kmod/catalog"
 	"mkp2pimg/qemu"
@@ -80,6 +82,27 @@ func SourceTree(below, release string) []debiantest.Entry {
 	}
 }
 
+// driverFiles are what a package of the driver has, as Debian's packages do.
+func driverFiles(t testing.TB, pkg, release string) []debiantest.Entry {
+	files := map[string]string{
+		"firmware-nvidia-gsp":       "firmware/gsp_ga10x.bin",
+		"libcuda1":                  "libcuda.so." + release,
+		"libnvidia-ml1":             "libnvidia-ml.so." + release,
+		"libnvidia-ptxjitcompiler1": "libnvidia-ptxjitcompiler.so." + release,
+		"nvidia-smi":                "nvidia-smi",
+	}
+	name := files[pkg]
+	require.NotEmpty(t, name, "%s: what is in this package?", pkg)
+	place := "usr/lib/x86_64-linux-gnu/nvidia/current/"
+	switch pkg {
+	case "firmware-nvidia-gsp":
+		place = "lib/firmware/nvidia/" + release + "/"
+	case "nvidia-smi":
+		place = "usr/lib/nvidia/current/"
+	}
+	return []debiantest.Entry{{Name: place + path.Base(name), Content: string(runtest.Driver(t, release)[name])}}
+}
+
 // Fill puts the packages into the archive and publishes it.
 func (m *Mirror) Fill(t testing.TB) {
 	t.Helper()
@@ -114,11 +137,13 @@ func (m *Mirror) Fill(t testing.TB) {
 	}
 	d := m.Driver.Debian
 	for _, name := range d.Firmware {
-		m.Firmware = add(Main, "non-free-firmware", name, d.Version)
+		m.Firmware = m.Add(t, Main, "non-free-firmware", debiantest.Package{
+			Name: name, Version: d.Version, Entries: driverFiles(t, name, m.Driver.Version),
+		})
 		add(Security, "non-free-firmware", name, "999-1")
 	}
 	for _, name := range d.Userspace {
-		add(Main, "non-free", name, d.Version)
+		m.Add(t, Main, "non-free", debiantest.Package{Name: name, Version: d.Version, Entries: driverFiles(t, name, m.Driver.Version)})
 		add(Security, "non-free", name, "999-1")
 	}
 	m.Source = m.AddSource(t, Main, "contrib", d.Source, d.SourceVersion, SourceTree("driver/", m.Driver.Version)...)
