@@ -130,23 +130,28 @@ func (d *driverFiles) findSMI(s *Spec) error {
 
 func (d *driverFiles) findFirmware(s *Spec) error {
 	d.firmware = map[string]string{}
+	gsp := false
 	var other []string
 	for _, lib := range []string{"lib", "usr/lib"} {
 		all := filepath.Join(s.Firmware.Root, lib, "firmware/nvidia")
-		files, err := filepath.Glob(filepath.Join(all, s.Driver, "gsp_*.bin"))
+		files, err := filepath.Glob(filepath.Join(all, s.Driver, "*.bin"))
 		if err != nil {
 			return err
 		}
 		for _, f := range files {
-			d.firmware[filepath.Base(f)] = f
+			name := filepath.Base(f)
+			d.firmware[name] = f
+			gsp = gsp || strings.HasPrefix(name, "gsp_")
 		}
 		dirs, _ := os.ReadDir(all) // absent: nothing to tell
 		for _, dir := range dirs {
-			other = append(other, dir.Name())
+			if dir.Name() != s.Driver {
+				other = append(other, dir.Name())
+			}
 		}
 	}
 	switch {
-	case len(d.firmware) > 0:
+	case gsp:
 		return nil
 	case len(other) > 0:
 		return &VersionError{"the GSP firmware of package " + s.Firmware.Name, strings.Join(other, ", "), s.Driver}

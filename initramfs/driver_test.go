@@ -1,6 +1,8 @@
 package initramfs
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,6 +33,8 @@ func driverSpec(t *testing.T) (*Spec, *userland.Programs) {
 		Firmware: pkg("firmware-nvidia-gsp", "535.261.03-1", map[string][]byte{
 			"lib/firmware/nvidia/535.261.03/gsp_tu10x.bin": []byte("turing"),
 			"lib/firmware/nvidia/535.261.03/gsp_ga10x.bin": []byte("ampere"),
+			// As releases from 610 on have it.
+			"lib/firmware/nvidia/535.261.03/ucodes_ga10x.bin": []byte("falcons"),
 		}),
 		Userspace: []Package{
 			pkg("libcuda1", "535.261.03-1", map[string][]byte{
@@ -55,7 +59,7 @@ func driverSpec(t *testing.T) (*Spec, *userland.Programs) {
 		Options: []string{"options nvidia NVreg_RegistryDwords=\"X=1\""},
 	}
 	for _, set := range []string{"p2p", "stock"} {
-		s.Sets = append(s.Sets, ModuleSet{set, driverModules(t, driverRelease, release, "gsp_ga10x.bin")})
+		s.Sets = append(s.Sets, ModuleSet{set, driverModules(t, driverRelease, release, "ucodes_ga10x.bin")})
 	}
 	programs := t.TempDir()
 	writeFiles(t, programs, map[string][]byte{
@@ -133,10 +137,14 @@ func TestFindDriverErrors(t *testing.T) {
 			"the GSP firmware of package firmware-nvidia-gsp is of release 535.261.03",
 			"module nvidia.ko of set p2p is of release 535.261.03", "module nvidia-uvm.ko of set stock",
 		}},
-		"another kernel":   {func(s *Spec) { s.Release = "6.1.0-57-amd64" }, []string{`the image has kernel 6.1.0-57-amd64, but module nvidia.ko of set p2p is built for "` + release + `"`}},
-		"no library":       {func(s *Spec) { s.Userspace = s.Userspace[1:] }, []string{"the image needs libcuda.so.1, which is in none of the packages libnvidia-ml1, "}},
-		"no nvidia-smi":    {func(s *Spec) { s.Userspace = s.Userspace[:3] }, []string{"nvidia-smi is in none of the packages libcuda1, "}},
-		"no firmware":      {func(s *Spec) { s.Firmware.Root = "/nowhere" }, []string{"no GSP firmware: nothing matches lib/firmware/nvidia/535.261.03/gsp_*.bin"}},
+		"another kernel": {func(s *Spec) { s.Release = "6.1.0-57-amd64" }, []string{`the image has kernel 6.1.0-57-amd64, but module nvidia.ko of set p2p is built for "` + release + `"`}},
+		"no library":     {func(s *Spec) { s.Userspace = s.Userspace[1:] }, []string{"the image needs libcuda.so.1, which is in none of the packages libnvidia-ml1, "}},
+		"no nvidia-smi":  {func(s *Spec) { s.Userspace = s.Userspace[:3] }, []string{"nvidia-smi is in none of the packages libcuda1, "}},
+		"no firmware":    {func(s *Spec) { s.Firmware.Root = "/nowhere" }, []string{"no GSP firmware: nothing matches lib/firmware/nvidia/535.261.03/gsp_*.bin"}},
+		"no GSP firmware": {func(s *Spec) {
+			dir := filepath.Join(s.Firmware.Root, "lib/firmware/nvidia/535.261.03")
+			assert.NoError(t, errors.Join(os.Remove(filepath.Join(dir, "gsp_tu10x.bin")), os.Remove(filepath.Join(dir, "gsp_ga10x.bin"))))
+		}, []string{"no GSP firmware: nothing matches lib/firmware/nvidia/535.261.03/gsp_*.bin"}},
 		"no module":        {func(s *Spec) { s.Sets[0].Files[0] += ".gone" }, []string{"nvidia.ko.gone: no such file"}},
 		"missing firmware": {nil, []string{"module nvidia.ko of set p2p names firmware nvidia/535.261.03/gsp_new.bin, which package firmware-nvidia-gsp lacks"}},
 	}
