@@ -13,6 +13,7 @@ func capsEdits() []Edit {
 		Why: "this release asks its own short list of hosts: reads are denied on every Intel CPU, and the " +
 			"forced answer leaves it unknown whether the pair sits behind one switch",
 		Replaces: "a denial of reads that ForceP2P can't override",
+		Role:     Core,
 		Needs: []Test{{
 			File:    p2pCaps,
 			Func:    function,
@@ -47,6 +48,7 @@ func linkEdits() []Edit {
 		Title:    "keep NVLink for pairs that have it",
 		Why:      "RMForceP2PType=2 asks for BAR1 on PCIe, but also turns NVLink off",
 		Replaces: "a denial of NVLink when BAR1 is forced",
+		Role:     Guard,
 		Needs:    []Test{pcieKeyAbsent},
 		File:     p2pCaps,
 		Func:     function,
@@ -71,6 +73,7 @@ func fallbackEdits() []Edit {
 			Title:    "don't fall back to the mailbox where BAR1 was asked for",
 			Why:      "with ForceP2P the fallback claims access that does not work, and writes are lost without an error",
 			Replaces: "a grant of mailbox peer-to-peer without a mailbox",
+			Role:     Guard,
 			Needs:    []Test{needs},
 			File:     p2pCaps,
 			Func:     "p2pGetCapsStatus",
@@ -101,6 +104,7 @@ func fallbackEdits() []Edit {
 			Title:    "ask for static BAR1 before ForceP2P is heeded",
 			Why:      "a pair without static BAR1 is told that it has BAR1 peer-to-peer, and fails when it uses it",
 			Replaces: "a forced answer given before the pair is looked at",
+			Role:     Guard,
 			Needs: []Test{{
 				File: p2pCaps,
 				Func: over,

@@ -1,9 +1,44 @@
 package patch
 
 import (
+	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 )
+
+// pciHeader is the kernel header that the edits for kernels ask.
+const pciHeader = "include/linux/pci.h"
+
+// debianCommon is the line by which Debian's headers of a flavour name those of all flavours.
+var debianCommon = regexp.MustCompile(`(?m)^include (/\S+)/Makefile$`)
+
+// Headers finds the root of the common headers of a kernel for [Compat]. dir is what a module is
+// built against, such as /lib/modules/RELEASE/build: the directory itself, its link "source", or
+// what the Makefile of a Debian flavour includes.
+func Headers(dir string) (fs.FS, error) {
+	roots := []string{dir, filepath.Join(dir, "source")}
+	if text, err := os.ReadFile(filepath.Join(dir, "Makefile")); err == nil {
+		if m := debianCommon.FindSubmatch(text); m != nil {
+			roots = append(roots, string(m[1]))
+		}
+	}
+	for _, root := range roots {
+		if _, err := os.Stat(filepath.Join(root, pciHeader)); err == nil {
+			return os.DirFS(root), nil
+		}
+	}
+	return nil, &HeadersError{dir}
+}
+
+// HeadersError reports a directory that holds no kernel headers.
+type HeadersError struct{ Dir string }
+
+func (e *HeadersError) Error() string {
+	return fmt.Sprintf("%s holds no kernel headers: it has no %s; name what modules are built against, "+
+		"such as /lib/modules/$(uname -r)/build", e.Dir, pciHeader)
+}
 
 // Compat returns the edits that let a release compile against a kernel, stock or with P2P edits.
 // headers is the root of the kernel's common headers, the directory with include/linux.
@@ -14,10 +49,11 @@ func Compat(headers fs.FS) []Edit {
 		Title:    "pass exclude_bars to pci_resize_resource",
 		Why:      "the kernel's pci_resize_resource takes one argument more: \"too few arguments to function\"",
 		Replaces: "a call with three arguments",
+		Role:     Kernel,
 		Needs: []Test{
 			{
 				In:      headers,
-				File:    "include/linux/pci.h",
+				File:    pciHeader,
 				Pattern: regexp.MustCompile(`\bpci_resize_resource\((?:[^,()]+,){3}[^,()]+\)`),
 				Else:    "pci_resize_resource of this kernel takes three arguments",
 			},

@@ -3,7 +3,7 @@ package patch
 import (
 	"bytes"
 	"fmt"
-	"regexp"
+	"iter"
 )
 
 // span is a half-open byte range.
@@ -22,22 +22,12 @@ func blankComments(src []byte, literals bool) []byte {
 		}
 	}
 	for i := 0; i < len(src); {
-		switch {
-		case bytes.HasPrefix(src[i:], []byte("//")):
-			end := len(src)
-			if n := bytes.IndexByte(src[i:], '\n'); n >= 0 {
-				end = i + n
-			}
+		switch src[i] {
+		case '/':
+			end := max(commentEnd(src, i), i)
 			blank(i, end)
-			i = end
-		case bytes.HasPrefix(src[i:], []byte("/*")):
-			end := len(src)
-			if n := bytes.Index(src[i+2:], []byte("*/")); n >= 0 {
-				end = i + 2 + n + 2
-			}
-			blank(i, end)
-			i = end
-		case src[i] == '"' || src[i] == '\'':
+			i = max(end, i+1)
+		case '"', '\'':
 			end := literalEnd(src, i)
 			if literals {
 				blank(i+1, end-1)
@@ -48,6 +38,27 @@ func blankComments(src []byte, literals bool) []byte {
 		}
 	}
 	return out
+}
+
+// commentEnd returns the offset after the comment that opens at i, or 0 if none does.
+func commentEnd(src []byte, i int) int {
+	var closing string
+	switch {
+	case bytes.HasPrefix(src[i:], []byte("//")):
+		closing = "\n"
+	case bytes.HasPrefix(src[i:], []byte("/*")):
+		closing = "*/"
+	default:
+		return 0
+	}
+	n := bytes.Index(src[i+2:], []byte(closing))
+	switch {
+	case n < 0:
+		return len(src)
+	case closing == "\n":
+		return i + 2 + n
+	}
+	return i + 2 + n + len(closing)
 }
 
 // literalEnd returns the offset after the literal that opens at i, or 0 if it does not end on
@@ -67,14 +78,37 @@ func literalEnd(src []byte, i int) int {
 	return 0
 }
 
-// findBody returns the body of the one definition of the C function name in src, from the
-// opening brace to the closing brace in column 0 or on the same line. Prototypes, calls and macros of that name
-// are not definitions.
-func findBody(src []byte, name string) (span, error) {
-	code := blankComments(src, true)
+// cText is C source with what was found out about it.
+type cText struct {
+	src []byte
+
+	code, skeleton []byte // see the functions
+}
+
+// withoutComments is the source with its comments blanked.
+func (t *cText) withoutComments() []byte {
+	if t.code == nil {
+		t.code = blankComments(t.src, false)
+	}
+	return t.code
+}
+
+// withoutLiterals is the source with its comments and the contents of its literals blanked.
+func (t *cText) withoutLiterals() []byte {
+	if t.skeleton == nil {
+		t.skeleton = blankComments(t.src, true)
+	}
+	return t.skeleton
+}
+
+// findBody returns the body of the one definition of the C function name, from the opening brace to
+// the closing brace in column 0 or on the same line. Prototypes, calls and macros of that name are
+// not definitions.
+func (t *cText) findBody(name string) (span, error) {
+	code := t.withoutLiterals()
 	var found []span
-	for _, m := range regexp.MustCompile(`\b`+regexp.QuoteMeta(name)+`\b`).FindAllIndex(code, -1) {
-		open := skipSpace(code, m[1])
+	for at := range words(code, name) {
+		open := skipSpace(code, at+len(name))
 		if open >= len(code) || code[open] != '(' {
 			continue
 		}
@@ -98,6 +132,28 @@ func findBody(src []byte, name string) (span, error) {
 	default:
 		return span{}, fmt.Errorf("function %s is defined %d times here", name, len(found))
 	}
+}
+
+// words yields the offsets at which name stands as a word of its own.
+func words(code []byte, name string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := 0; ; i++ {
+			n := bytes.Index(code[i:], []byte(name))
+			if n < 0 {
+				return
+			}
+			i += n
+			end := i + len(name)
+			whole := (i == 0 || !wordByte(code[i-1])) && (end == len(code) || !wordByte(code[end]))
+			if whole && !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+func wordByte(c byte) bool {
+	return c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
 }
 
 // bodyEnd returns the offset after the body that opens at brace, or 0 if it does not end. Braces

@@ -50,7 +50,7 @@ func TestFindBody(t *testing.T) {
 		"unclosed argument": {src: "int f(int a\n{\n}\n", err: "function f is not defined here"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := findBody([]byte(test.src), "f")
+			got, err := (&cText{src: []byte(test.src)}).findBody("f")
 			if test.err != "" {
 				assert.EqualError(t, err, test.err)
 				return
@@ -79,7 +79,7 @@ func FuzzFindBody(f *testing.F) {
 			require.Len(t, blank, len(src))
 			assert.Equal(t, bytes.Count(src, []byte("\n")), bytes.Count(blank, []byte("\n")))
 		}
-		body, err := findBody(src, "f")
+		body, err := (&cText{src: src}).findBody("f")
 		if err != nil {
 			return
 		}

@@ -3,6 +3,7 @@ package patch
 import (
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -19,11 +20,17 @@ type Edit struct {
 	// Seed is the section of the original article on the P2P driver that asks for the edit,
 	// or "" for an edit that is not in it.
 	Seed string
+	// Role says how much depends on the edit. A [Mode] chooses by it.
+	Role Role
+	// Families are the GPU families whose peer-to-peer the edit serves; nil stands for all of them.
+	Families []Family
 
 	// Needs must all hold, or the edit is not needed.
 	Needs []Test
-	// Skip, if not empty, is the reason why the chosen [Mode] leaves the edit out.
+	// Skip, if not empty, is the reason why the edit is left out: the [Mode] or the families asked for.
 	Skip string
+	// Mode is the mode that the edit was chosen by.
+	Mode Mode
 
 	// File is the slash-separated path in the tree.
 	File string
@@ -79,44 +86,52 @@ const (
 	None Mode = "none"
 )
 
-// P2P returns the peer-to-peer edits of all releases in the order they are applied.
-// [Plan] finds out which of them a tree needs.
-func P2P(mode Mode) []Edit {
-	if mode == None {
-		return nil
+// Role says how much depends on an edit.
+type Role string
+
+const (
+	// Core edits are what peer-to-peer can't work without.
+	Core Role = "core"
+	// Guard edits keep what peer-to-peer over BAR1 would break, or turn an error that nobody sees
+	// into one that is reported.
+	Guard Role = "guard"
+	// Default edits set a default in the source that a module option sets just as well.
+	Default Role = "default"
+	// Kernel edits let the driver compile against a kernel. They have no part in peer-to-peer.
+	Kernel Role = "kernel"
+)
+
+// P2P returns the peer-to-peer edits of all releases in the order they are applied, each with
+// Skip set if mode leaves it out. If families are named, edits that serve none of them are left
+// out too. [Plan] finds out which edits a tree needs.
+func P2P(mode Mode, families ...Family) []Edit {
+	edits := slices.Concat(rebarEdits(), halEdits(), staticBar1Edits(), gmmuEdits(), mappingEdits(),
+		capsEdits(), fallbackEdits(), linkEdits(), overrideEdits(), uvmEdits())
+	for i := range edits {
+		e := &edits[i]
+		e.Mode = mode
+		e.Skip = mode.skip(e.Role)
+		if e.Skip == "" && len(families) > 0 && !slices.ContainsFunc(families, e.Serves) {
+			e.Skip = "it serves " + list(e.Families) + " only"
+		}
+		if e.Role == Guard && len(families) == 1 && families[0] == Blackwell {
+			e.Needs = append(slices.Clip(e.Needs), blackwellLacksBar1)
+		}
 	}
-	var edits []Edit
-	edits = append(edits, leaveToOption(mode, rebarEdits())...)
-	edits = append(edits, halEdits()...)
-	edits = append(edits, staticBar1Edits()...)
-	edits = append(edits, gmmuEdits()...)
-	edits = append(edits, mappingEdits()...)
-	edits = append(edits, capsEdits()...)
-	edits = append(edits, leaveOut(mode, fallbackEdits())...)
-	edits = append(edits, leaveOut(mode, linkEdits())...)
-	edits = append(edits, leaveToOption(mode, overrideEdits())...)
-	edits = append(edits, leaveOut(mode, uvmEdits())...)
 	return edits
 }
 
-func leaveToOption(mode Mode, edits []Edit) []Edit {
-	if mode == All {
-		return edits
+// skip is the reason why the mode leaves out the edits of a role, or "".
+func (m Mode) skip(role Role) string {
+	switch {
+	case m == None:
+		return "no peer-to-peer edit was asked for"
+	case m == Minimal && role == Guard:
+		return "the minimal set was asked for"
+	case m != All && role == Default:
+		return "a module option does the same, see the load options"
 	}
-	for i := range edits {
-		edits[i].Skip = "a module option does the same, see the load options"
-	}
-	return edits
-}
-
-func leaveOut(mode Mode, edits []Edit) []Edit {
-	if mode != Minimal {
-		return edits
-	}
-	for i := range edits {
-		edits[i].Skip = "the minimal set was asked for"
-	}
-	return edits
+	return ""
 }
 
 // gone is the proof that nothing matches pattern any more.

@@ -72,6 +72,8 @@ func rebind(id, slot, why string, needs []Test) Edit {
 		Why:      why,
 		Replaces: "the stub that answers \"not supported\"",
 		Seed:     "3.2.2",
+		Role:     Core,
+		Families: beforeHopper,
 		Needs:    needs,
 		File:     busHAL,
 		Func:     halInit,

@@ -2,13 +2,16 @@ package patch
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,52 +22,202 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMatrix plans the edits over every source tree in $MKP2PIMG_TREES: a folder of trees, or a
-// bare git repository with a tag per release. It prints a table of release × edit.
+// TestMatrix plans the edits over every source tree in $MKP2PIMG_TREES: folders of trees, or bare
+// git repositories that have the releases as tags or as commits with the release as their title,
+// separated by colons. It prints a table of release × edit.
 func TestMatrix(t *testing.T) {
-	dir := os.Getenv("MKP2PIMG_TREES")
-	if dir == "" {
-		t.Skip("MKP2PIMG_TREES is not set to a folder of driver trees or a bare git repository")
+	dirs := os.Getenv("MKP2PIMG_TREES")
+	if dirs == "" {
+		t.Skip("MKP2PIMG_TREES is not set to folders of driver trees or bare git repositories")
 	}
+	trees := findTrees(t, filepath.SplitList(dirs))
+	require.NotEmpty(t, trees, "no tree found in %s", dirs)
 	edits := P2P(Auto)
-	var legend, table strings.Builder
-	fmt.Fprintf(&table, "%-12s", "release")
+	rows := make([]string, len(trees))
+	t.Run("release", func(t *testing.T) {
+		for i, tree := range trees {
+			t.Run(tree.name, func(t *testing.T) {
+				t.Parallel()
+				rows[i] = checkTree(t, tree.open(t), edits, i == 0 || trees[i-1].branch() != tree.branch())
+			})
+		}
+	})
+	var table strings.Builder
 	for i, e := range edits {
+		fmt.Fprintf(&table, "%3d %s: %s\n", i+1, e.ID, e.Title)
+	}
+	fmt.Fprintf(&table, "%-12s", "release")
+	for i := range edits {
 		fmt.Fprintf(&table, "%3d", i+1)
-		fmt.Fprintf(&legend, "%3d %s: %s\n", i+1, e.ID, e.Title)
 	}
+	t.Logf("%d trees: + applied, = already applied, . not needed, ! refused\n%s\n%s",
+		len(trees), table.String(), strings.Join(rows, "\n"))
+}
+
+// checkTree tries everything on one tree and returns its row of the table. The first release of a
+// branch is tried with the tools that take patches, too.
+func checkTree(t *testing.T, tree fs.FS, edits []Edit, first bool) string {
+	result, err := Plan(tree, edits)
+	assert.NoError(t, err)
+	require.NotNil(t, result)
 	marks := map[Status]string{Applied: "+", AlreadyApplied: "=", NotNeeded: ".", Refused: "!"}
-	count := 0
-	for name, tree := range trees(t, dir) {
-		count++
-		t.Run(name, func(t *testing.T) {
-			result, err := Plan(tree, edits)
-			assert.NoError(t, err)
-			require.NotNil(t, result)
-			fmt.Fprintf(&table, "\n%-12s", result.Driver)
-			for _, o := range result.Edits {
-				fmt.Fprintf(&table, "%3s", marks[o.Status])
-			}
-			if err != nil {
-				return
-			}
-			again, err := Plan(overlay{tree, result}, edits)
-			require.NoError(t, err)
-			assert.Empty(t, again.Changed(), "a second run changes something")
-			for i, o := range again.Edits {
-				if result.Edits[i].Status == Applied {
-					assert.Equal(t, AlreadyApplied, o.Status, o.Edit.ID)
-				}
-			}
-			before, err := Offered(tree)
-			require.NoError(t, err)
-			after, err := Offered(overlay{tree, result})
-			require.NoError(t, err)
-			assert.Equal(t, before, after, "the edits change what is offered")
-		})
+	row := fmt.Sprintf("%-12s", result.Driver)
+	for _, o := range result.Edits {
+		row += fmt.Sprintf("%3s", marks[o.Status])
 	}
-	require.NotZero(t, count, "no tree found in %s", dir)
-	t.Logf("%d trees: + applied, = already applied, . not needed, ! refused\n%s%s", count, legend.String(), table.String())
+	if err != nil {
+		return row
+	}
+	assertWhole(t, result)
+
+	again, err := Plan(overlay{tree, result}, edits)
+	require.NoError(t, err)
+	assert.Empty(t, again.Changed(), "a second run changes something")
+	for i, o := range again.Edits {
+		if result.Edits[i].Status == Applied {
+			assert.Equal(t, AlreadyApplied, o.Status, o.Edit.ID)
+		}
+	}
+	before, err := Offered(tree)
+	require.NoError(t, err)
+	after, err := Offered(overlay{tree, result})
+	require.NoError(t, err)
+	assert.Equal(t, before, after, "the edits change what is offered")
+
+	for _, mode := range []Mode{Minimal, All, None} {
+		r, err := Plan(tree, P2P(mode))
+		require.NoError(t, err, mode)
+		assert.Equal(t, mode == None, len(r.Changed()) == 0, mode)
+	}
+	assertReverts(t, tree, result)
+	assertRefusesBroken(t, tree)
+	if first {
+		assertToolsTake(t, tree, result, "patch", "git apply", "git am")
+	}
+	return row
+}
+
+// assertWhole checks that edits which belong together are all there, and the others not needed
+// for a stated reason.
+func assertWhole(t *testing.T, r *Result) {
+	in := map[string]bool{}
+	for _, o := range r.Edits {
+		in[o.Edit.ID] = o.In()
+		if o.Status == NotNeeded {
+			assert.NotEmpty(t, o.Reason, o.Edit.ID)
+			assert.True(t, o.LeftOut || len(o.Evidence) > 0, "%s: no line shows that it is not needed", o.Edit.ID)
+		}
+	}
+	for _, id := range []string{
+		"P2P-E2-CREATE", "P2P-E2-REMOVE", "P2P-E2-HAS", "P2P-E2-SUPPORTED", "P2P-E2-DMA", "P2P-E4-CREATE", "P2P-E4-REMOVE",
+	} {
+		assert.True(t, in[id], "every release needs %s", id)
+	}
+	for _, pair := range [][2]string{
+		{"P2P-E2-STATIC-ENABLE", "P2P-E2-STATIC-DISABLE"},
+		{"P2P-E2-STATIC-MAP", "P2P-E2-STATIC-UNMAP"},
+		{"P2P-E2-STATIC-NEED", "P2P-E2-STATIC-CAPABILITY"},
+		{"P2P-E2-CPU-MAP", "P2P-E2-CPU-UNMAP"},
+		{"P2P-E2-CPU-MAP-0", "P2P-E2-CPU-UNMAP-0"},
+		{"P2P-E2-START", "P2P-E2-CPU-MAP"},
+	} {
+		assert.Equal(t, in[pair[0]], in[pair[1]], "%s without its other half", pair)
+	}
+	one := func(ids ...string) bool {
+		n := 0
+		for _, id := range ids {
+			if in[id] {
+				n++
+			}
+		}
+		assert.LessOrEqual(t, n, 1, "edits that exclude each other: %s", ids)
+		return n == 1
+	}
+	assert.True(t, one("P2P-E5-FALLBACK", "P2P-E5-FALLBACK-PCIE"), "nothing keeps a pair off the mailbox")
+	one("P2P-E6-MANAGED", "P2P-E6-MANAGED-PARENT")
+	static := one("P2P-E2-STATIC-NEED", "P2P-E2-STATIC-CAPABLE")
+	assert.Equal(t, in["P2P-E2-STATIC-ENABLE"], static, "static BAR1 is never asked for")
+	assert.Equal(t, static, one("P2P-E2-CPU-MAP", "P2P-E2-CPU-MAP-0"), "the CPU can't map beside static BAR1")
+	assert.Equal(t, in["P2P-E3-ADDRESS"], one("P2P-E3-APERTURE", "P2P-E3-APERTURE-GB"), "page table entries are half edited")
+	assert.Equal(t, in["P2P-E3-ADDRESS-PHYS"], one("P2P-E3-APERTURE-PHYS", "P2P-E3-APERTURE-GB-PHYS"), "physical addresses are half edited")
+}
+
+// changedFiles puts the files that a result changes into a new directory, as they were.
+func changedFiles(t *testing.T, tree fs.FS, r *Result) (dir string, before map[string]string) {
+	files := fstest.MapFS{}
+	for _, name := range r.Changed() {
+		text, err := fs.ReadFile(tree, name)
+		require.NoError(t, err)
+		files[name] = &fstest.MapFile{Data: text, Mode: 0o644}
+	}
+	dir = writeTree(t, files)
+	return dir, snapshot(t, dir)
+}
+
+func assertReverts(t *testing.T, tree fs.FS, r *Result) {
+	dir, before := changedFiles(t, tree, r)
+	require.NoError(t, r.WriteUndo(dir))
+	for name, text := range snapshot(t, dir) {
+		if name != "/"+UndoFile {
+			assert.NotEqual(t, before[name], text)
+		}
+	}
+	done, err := Revert(dir)
+	require.NoError(t, err)
+	for _, f := range done.Files {
+		assert.True(t, f.Stock, f.Path)
+	}
+	assert.True(t, maps.Equal(before, snapshot(t, dir)), "the tree is not what it was")
+}
+
+// assertRefusesBroken breaks an anchor by hand in three ways.
+func assertRefusesBroken(t *testing.T, tree fs.FS) {
+	const line = "    if (FLD_TEST_DRF(_P2PAPI, _ATTRIBUTES, _CONNECTION_TYPE, _PCIE, attributes))\n"
+	text, err := fs.ReadFile(tree, busGP100)
+	require.NoError(t, err)
+	broken := breakAnchor(t, string(text), "kbusCreateP2PMapping_GP100", "kbusRemoveP2PMapping_GP100", line)
+	edits := mappingEdits()[:1]
+	for name, want := range map[string]string{"moved": "matches 0 times", "duplicated": "matches 2 times", "removed": "matches 0 times"} {
+		_, err := Plan(fileOver{tree, busGP100, broken[name]}, edits)
+		var refused *RefusedError
+		require.ErrorAs(t, err, &refused, name)
+		assert.ErrorContains(t, err, "function kbusCreateP2PMapping_GP100: anchor", name)
+		assert.ErrorContains(t, err, want, name)
+		require.NotEmpty(t, refused.Edits[0].Candidates, name)
+		assert.Contains(t, strings.Join(refused.Edits[0].Candidates, "\n"), "FLD_TEST_DRF(_P2PAPI", name)
+	}
+}
+
+// breakAnchor moves, duplicates and removes a line of function from.
+func breakAnchor(t *testing.T, text, from, to, line string) map[string]string {
+	src := &cText{src: []byte(text)}
+	f, err := src.findBody(from)
+	require.NoError(t, err)
+	g, err := src.findBody(to)
+	require.NoError(t, err)
+	require.Less(t, f.end, g.start)
+	body := text[f.start:f.end]
+	require.Equal(t, 1, strings.Count(body, line))
+	without := strings.Replace(body, line, "", 1)
+	end := strings.LastIndex(text[:g.end], "}")
+	return map[string]string{
+		"removed":    text[:f.start] + without + text[f.end:],
+		"duplicated": text[:f.start] + strings.Replace(body, line, line+line, 1) + text[f.end:],
+		"moved":      text[:f.start] + without + text[f.end:end] + line + text[end:],
+	}
+}
+
+// fileOver is a tree with one file replaced.
+type fileOver struct {
+	fs.FS
+	name, text string
+}
+
+func (o fileOver) Open(name string) (fs.File, error) {
+	if name == o.name {
+		return fstest.MapFS{name: {Data: []byte(o.text)}}.Open(name)
+	}
+	return o.FS.Open(name)
 }
 
 // overlay is a tree with a result's edits applied.
@@ -75,46 +228,81 @@ type overlay struct {
 
 func (o overlay) Open(name string) (fs.File, error) {
 	if f := o.result.src.files[name]; f != nil && !f.missing {
-		return fstest.MapFS{name: {Data: f.new}}.Open(name)
+		return fstest.MapFS{name: {Data: f.new.src}}.Open(name)
 	}
 	return o.FS.Open(name)
 }
 
-// trees yields the source trees in dir by name.
-func trees(t *testing.T, dir string) func(yield func(string, fs.FS) bool) {
-	if _, err := os.Stat(filepath.Join(dir, "HEAD")); err == nil {
-		return gitTrees(t, dir)
-	}
-	return func(yield func(string, fs.FS) bool) {
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		for _, e := range entries {
-			tree := os.DirFS(filepath.Join(dir, e.Name()))
-			if _, err := fs.Stat(tree, "version.mk"); err == nil && !yield(e.Name(), tree) {
-				return
-			}
-		}
-	}
+// release is a source tree by the name of its release.
+type release struct {
+	name string
+	open func(t *testing.T) fs.FS
 }
+
+func (r release) branch() string { return strings.Split(r.name, ".")[0] }
 
 // firstRelease is the first branch that the edits are meant for.
 const firstRelease = 535
 
-func gitTrees(t *testing.T, dir string) func(yield func(string, fs.FS) bool) {
-	out, err := exec.CommandContext(t.Context(), "git", "-C", dir, "tag", "--sort=version:refname").Output()
-	require.NoError(t, err)
-	tags := slices.DeleteFunc(strings.Fields(string(out)), func(tag string) bool {
-		branch, err := strconv.Atoi(strings.Split(tag, ".")[0])
-		return err != nil || branch < firstRelease
-	})
-	return func(yield func(string, fs.FS) bool) {
-		cat := startCatFile(t, dir)
-		for _, tag := range tags {
-			if !yield(tag, gitTree{cat, tag}) {
-				return
+// findTrees lists the source trees in dirs, sorted by release, each release once.
+func findTrees(t *testing.T, dirs []string) []release {
+	byName := map[string]release{}
+	for _, dir := range dirs {
+		list := folderTrees
+		if _, err := os.Stat(filepath.Join(dir, "HEAD")); err == nil {
+			list = gitTrees
+		}
+		for _, r := range list(t, dir) {
+			if _, ok := byName[r.name]; !ok {
+				byName[r.name] = r
 			}
 		}
 	}
+	return slices.SortedFunc(maps.Values(byName), func(a, b release) int {
+		return cmp.Or(slices.Compare(numbers(a.name), numbers(b.name)), cmp.Compare(a.name, b.name))
+	})
+}
+
+func numbers(version string) []int {
+	var all []int
+	for part := range strings.SplitSeq(version, ".") {
+		n, _ := strconv.Atoi(part)
+		all = append(all, n)
+	}
+	return all
+}
+
+func folderTrees(t *testing.T, dir string) []release {
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var all []release
+	for _, e := range entries {
+		tree := os.DirFS(filepath.Join(dir, e.Name()))
+		if _, err := fs.Stat(tree, "version.mk"); err == nil {
+			all = append(all, release{e.Name(), func(*testing.T) fs.FS { return tree }})
+		}
+	}
+	return all
+}
+
+// gitTrees lists the tags of a bare repository that are releases, and the commits whose title is
+// one: mirrors need not have the tags.
+func gitTrees(t *testing.T, dir string) []release {
+	var all []release
+	for _, args := range [][]string{
+		{"for-each-ref", "--format=%(objectname) %(refname:short)", "refs/tags"},
+		{"log", "--all", "--format=%H %s"},
+	} {
+		out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).Output()
+		require.NoError(t, err)
+		for line := range strings.Lines(string(out)) {
+			object, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if regexp.MustCompile(`^\d+(\.\d+)+$`).MatchString(name) && numbers(name)[0] >= firstRelease {
+				all = append(all, release{name, func(t *testing.T) fs.FS { return gitTree{startCatFile(t, dir), object} }})
+			}
+		}
+	}
+	return all
 }
 
 // catFile is a running "git cat-file --batch".
@@ -159,14 +347,14 @@ func (c *catFile) read(object string) (kind string, text []byte, err error) {
 	return fields[1], text[:size], err
 }
 
-// gitTree is the tree of a tag.
+// gitTree is the tree of a tag or commit.
 type gitTree struct {
-	cat *catFile
-	tag string
+	cat    *catFile
+	object string
 }
 
 func (g gitTree) Open(name string) (fs.File, error) {
-	kind, text, err := g.cat.read(g.tag + ":" + name)
+	kind, text, err := g.cat.read(g.object + ":" + name)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}

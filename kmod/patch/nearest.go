@@ -22,6 +22,27 @@ type candidate struct {
 	score int
 }
 
+// candidatesFor returns what a refused anchor may have meant: the lines it matches if there are
+// several, where it matches outside of the body if it does, and the nearest lines of the body.
+func candidatesFor(t *cText, body span, anchor *regexp.Regexp, matches [][]int) []string {
+	if len(matches) > 1 {
+		return matchedLines(t, body.start, matches)
+	}
+	found := matchedLines(t, 0, anchor.FindAllSubmatchIndex(t.withoutComments(), candidates))
+	return slices.Compact(append(found, nearestLines(t.src, body, anchor.String())...))
+}
+
+// matchedLines returns the first line of each match; the matches count from offset.
+func matchedLines(t *cText, offset int, matches [][]int) []string {
+	var out []string
+	for _, m := range matches[:min(len(matches), candidates)] {
+		at := offset + m[0]
+		line, _, _ := bytes.Cut(t.src[at:], []byte("\n"))
+		out = append(out, fmt.Sprintf("%d: %s", lineOf(t.src, at), bytes.TrimSpace(line)))
+	}
+	return out
+}
+
 // nearestLines returns the lines of body that share the most identifiers with the anchor.
 func nearestLines(src []byte, body span, anchor string) []string {
 	wanted := map[string]bool{}
@@ -43,13 +64,13 @@ func nearestLines(src []byte, body span, anchor string) []string {
 	return best(found)
 }
 
-// nearestFuncs returns the definitions in src whose names begin most like name.
-func nearestFuncs(src []byte, name string) []string {
-	code := blankComments(src, true)
+// nearestFuncs returns the definitions whose names begin most like name.
+func nearestFuncs(t *cText, name string) []string {
+	code := t.withoutLiterals()
 	var found []candidate
 	for _, m := range definition.FindAllSubmatchIndex(code, -1) {
 		other := string(code[m[2]:m[3]])
-		found = append(found, candidate{lineOf(src, m[2]), other, commonPrefix(name, other)})
+		found = append(found, candidate{lineOf(code, m[2]), other, commonPrefix(name, other)})
 	}
 	return best(found)
 }

@@ -17,6 +17,8 @@ func mappingEdits() []Edit {
 			Why:      "a BAR1 connection ends in \"P2P type is not supported\"",
 			Replaces: "an error for a connection type that the function does not know",
 			Seed:     "3.2.4",
+			Role:     Core,
+			Families: beforeHopper,
 			File:     busGP100,
 			Func:     "kbus" + verb + "P2PMapping_GP100",
 			Anchor:   regexp.MustCompile(pcie),

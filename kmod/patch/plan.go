@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -33,7 +31,8 @@ type Result struct {
 	// Edits are the outcomes in the order of the edits.
 	Edits []Outcome
 
-	src *source
+	src            *source
+	knowsBlackwell bool
 }
 
 // Outcome is what became of one edit.
@@ -42,6 +41,8 @@ type Outcome struct {
 	Status Status
 	// Reason says why the edit is not needed or refused.
 	Reason string
+	// LeftOut says that the tree needs the edit and [Edit.Skip] leaves it out.
+	LeftOut bool
 	// Evidence are the answers to the edit's tests, with the lines that gave them.
 	Evidence []string
 	// LineBefore is the 1-based line of the anchor in the file as it was.
@@ -54,6 +55,9 @@ type Outcome struct {
 
 	at    int // offset of the changed text in the edited file
 	grown int // bytes that the edit added
+
+	before, after []byte // the file, in the row of its edits
+	lines         span   // the lines of before that the edit changed
 }
 
 // RefusedError reports the edits that do not fit the tree.
@@ -74,21 +78,24 @@ func (e *RefusedError) Error() string {
 	return b.String()
 }
 
-// TreeError reports that a tree is not a full open-gpu-kernel-modules source tree.
-type TreeError struct{ Reason string }
-
-func (e *TreeError) Error() string {
-	return "not a full open-gpu-kernel-modules source tree: " + e.Reason
-}
-
 // Plan works out the edits over tree without writing anything. If any edit is refused, the
-// error is a [*RefusedError] and the result says what became of the others.
+// error is a [*RefusedError] and the result says what became of the others. There is no result
+// if the error is a [*TreeError], or a [*ForkError]: peer-to-peer edits are not made on top of those
+// of one of the [Forks].
 func Plan(tree fs.FS, edits []Edit) (*Result, error) {
 	driver, err := TreeVersion(tree)
 	if err != nil {
 		return nil, err
 	}
 	r := &Result{Driver: driver, src: newSource(tree)}
+	if slices.ContainsFunc(edits, func(e Edit) bool { return e.Mode != "" && e.Mode != None }) {
+		if err := r.recogniseFork(); err != nil {
+			return nil, err
+		}
+	}
+	if r.knowsBlackwell, _, err = r.src.ask(knowsBlackwell); err != nil {
+		return nil, err
+	}
 	for _, e := range edits {
 		o, err := r.plan(e)
 		if err != nil {
@@ -100,37 +107,14 @@ func Plan(tree fs.FS, edits []Edit) (*Result, error) {
 	return r, r.refused()
 }
 
-// TreeVersion returns the release that the tree says it is. The error is a [*TreeError] if
-// the tree lacks what every open-gpu-kernel-modules tree has.
-func TreeVersion(tree fs.FS) (string, error) {
-	text, err := fs.ReadFile(tree, "version.mk")
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", &TreeError{"it has no version.mk"}
-	}
-	if err != nil {
-		return "", err
-	}
-	m := regexp.MustCompile(`(?m)^NVIDIA_VERSION\s*=\s*(\d+(?:\.\d+)+)\s*$`).FindSubmatch(text)
-	if m == nil {
-		return "", &TreeError{"its version.mk sets no NVIDIA_VERSION"}
-	}
-	for _, dir := range []string{"kernel-open", "src/nvidia"} {
-		if _, err := fs.Stat(tree, dir); err != nil {
-			return "", &TreeError{dir + " is missing; kernel source packages ship the resource manager " +
-				"precompiled, the edits need the whole upstream source"}
-		}
-	}
-	return string(m[1]), nil
-}
-
 func (r *Result) plan(e Edit) (Outcome, error) {
 	o := Outcome{Edit: e}
 	f, err := r.src.file(e.File)
 	if err != nil {
 		return o, err
 	}
-	if marked(f.new, e.ID) {
-		r.recheck(f, &o)
+	if marked(f.new.src, e.ID) {
+		recheck(f, &o)
 		return o, nil
 	}
 	for _, t := range e.Needs {
@@ -145,7 +129,7 @@ func (r *Result) plan(e Edit) (Outcome, error) {
 		}
 	}
 	if e.Skip != "" {
-		o.Status, o.Reason = NotNeeded, e.Skip
+		o.Status, o.Reason, o.LeftOut = NotNeeded, e.Skip, true
 		return o, nil
 	}
 	if f.missing {
@@ -159,7 +143,7 @@ func (r *Result) numberLines() {
 	for i := range r.Edits {
 		o := &r.Edits[i]
 		if o.Status == Applied {
-			o.LineAfter = lineOf(r.src.files[o.Edit.File].new, o.at)
+			o.LineAfter = lineOf(r.src.files[o.Edit.File].new.src, o.at)
 		}
 	}
 }
@@ -181,7 +165,7 @@ func (r *Result) refused() error {
 func (r *Result) Changed() []string {
 	var names []string
 	for name, f := range r.src.files {
-		if !bytes.Equal(f.old, f.new) {
+		if !bytes.Equal(f.old.src, f.new.src) {
 			names = append(names, name)
 		}
 	}

@@ -32,6 +32,8 @@ func loadTree(t *testing.T, name string) fstest.MapFS {
 	return tree
 }
 
+func mapFile[T string | []byte](text T) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+
 // smallTree is a tree with one C file.
 func smallTree(src string) fstest.MapFS {
 	return fstest.MapFS{
@@ -45,7 +47,7 @@ const two = "int f(int a);\n\nint f(int a)\n{\n    old(a); // old(a);\n    retur
 
 func smallEdit() Edit {
 	return Edit{
-		ID: "TEST-A", Title: "t", Why: "w", Replaces: "r",
+		ID: "TEST-A", Title: "t", Why: "w", Replaces: "r", Role: Core,
 		File: "src/nvidia/a.c", Func: "f",
 		Anchor: regexp.MustCompile(`old\((\w)\);`), New: "new(${1});",
 		Proofs: []Proof{once("new is called", `new\(a\);`), gone("old is not", `old\(`)},
@@ -112,6 +114,7 @@ func TestPlan(t *testing.T) {
 		"anchor moved to another function": {
 			src:    "int f(int a)\n{\n    return a;\n}\nint g(int a)\n{\n    old(a);\n}\n",
 			status: Refused, reason: `src/nvidia/a.c: function f: anchor "old\\((\\w)\\);" matches 0 times, want once`,
+			candidates: []string{"7: old(a);"},
 		},
 		"anchor only in a comment": {
 			src:    "int f(int a)\n{\n    // old(a);\n    return a;\n}\n",
@@ -120,6 +123,7 @@ func TestPlan(t *testing.T) {
 		"anchor duplicated": {
 			src:    "int f(int a)\n{\n    old(a);\n    old(b);\n}\n",
 			status: Refused, reason: `src/nvidia/a.c: function f: anchor "old\\((\\w)\\);" matches 2 times, want once`,
+			candidates: []string{"3: old(a);", "4: old(b);"},
 		},
 		"function gone": {
 			src:    "int frog(int a)\n{\n    old(a);\n}\nint h(void)\n{\n}\n",
@@ -157,7 +161,7 @@ func TestPlan(t *testing.T) {
 			if test.want == "" {
 				assert.Empty(t, result.Changed())
 			} else {
-				assert.Equal(t, test.want, string(result.src.files[edit.File].new))
+				assert.Equal(t, test.want, string(result.src.files[edit.File].new.src))
 			}
 			if test.status == Refused {
 				var refused *RefusedError
@@ -193,21 +197,35 @@ func TestPlanNumbersLines(t *testing.T) {
 }
 
 func TestPlanRefusesOtherTrees(t *testing.T) {
+	const clone = "git clone --depth 1 -b 1.2 https://github.com/NVIDIA/open-gpu-kernel-modules"
 	for name, test := range map[string]struct {
 		tree fstest.MapFS
-		want string
+		want []string
 	}{
-		"no version": {fstest.MapFS{}, "it has no version.mk"},
+		"nothing": {fstest.MapFS{}, []string{"it has neither version.mk nor src/nvidia"}},
+		"no version": {
+			fstest.MapFS{"src/nvidia/a": {}, "kernel-open/a": {}}, []string{"it has no version.mk"}},
 		"odd version": {
-			fstest.MapFS{"version.mk": {Data: []byte("NVIDIA_VERSION = x\n")}}, "its version.mk sets no NVIDIA_VERSION"},
+			fstest.MapFS{"version.mk": mapFile("NVIDIA_VERSION = x\n"), "src/nvidia/a": {}}, []string{"its version.mk sets no NVIDIA_VERSION"}},
+		"no kernel part": {
+			fstest.MapFS{"version.mk": mapFile("NVIDIA_VERSION = 1.2\n"), "src/nvidia/a": {}}, []string{"kernel-open is missing"}},
 		"kernel part only": {
-			fstest.MapFS{"version.mk": {Data: []byte("NVIDIA_VERSION = 1.2\n")}, "kernel-open/a": {}}, "src/nvidia is missing"},
+			fstest.MapFS{"version.mk": mapFile("NVIDIA_VERSION = 1.2\n"), "kernel-open/a": {}},
+			[]string{"src/nvidia, the source of the resource manager, is missing. ", clone}},
+		"a distribution's package for DKMS": {
+			fstest.MapFS{"Kbuild": mapFile("ccflags-y += -DNV_VERSION_STRING=\\\"1.2\\\"\n"), "nvidia/nv-kernel.o_binary": {}},
+			[]string{"precompiled, as nvidia/nv-kernel.o_binary", clone, "apt-get source nvidia-open-gpu-kernel-modules"}},
+		"NVIDIA's package": {
+			fstest.MapFS{"kernel-open/Kbuild": mapFile("EXTRA_CFLAGS += -DNV_VERSION_STRING=\\\"1.2\\\"\n"), "kernel-open/nvidia/nv-kernel.o_binary": {}},
+			[]string{"precompiled, as kernel-open/nvidia/nv-kernel.o_binary", clone}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Plan(test.tree, P2P(Auto))
 			var tree *TreeError
 			require.ErrorAs(t, err, &tree)
-			assert.ErrorContains(t, err, test.want)
+			for _, want := range test.want {
+				assert.ErrorContains(t, err, want)
+			}
 		})
 	}
 }
@@ -286,7 +304,7 @@ func TestEditsAreWhole(t *testing.T) {
 		t.Run(e.ID, func(t *testing.T) {
 			assert.False(t, seen[e.ID], "the ID is taken")
 			seen[e.ID] = true
-			for _, text := range []string{e.Title, e.Why, e.Replaces, e.File, e.New} {
+			for _, text := range []string{e.Title, e.Why, e.Replaces, e.File, e.New, string(e.Role)} {
 				assert.NotEmpty(t, text)
 			}
 			assert.NotNil(t, e.Anchor)
@@ -334,7 +352,7 @@ func TestCompat(t *testing.T) {
 func TestOffered(t *testing.T) {
 	for name, want := range map[string]loadopt.Offer{
 		"a1": {ResizableBAR: true, HoldsBack: true, ForceP2P: true, BAR1: loadopt.Joint},
-		"c":  {ResizableBAR: true, ForceP2P: true, BAR1: loadopt.Separate},
+		"c":  {ResizableBAR: true, ForceP2P: true, BAR1: loadopt.Separate, Static: loadopt.StaticAuto},
 	} {
 		t.Run(name, func(t *testing.T) {
 			offer, err := Offered(loadTree(t, name))
@@ -398,7 +416,7 @@ func TestWrite(t *testing.T) {
 	files := snapshot(t, dir)
 	assert.Len(t, files, len(loadTree(t, "a1")), "temporary files are left")
 	for _, name := range result.Changed() {
-		assert.Equal(t, string(result.src.files[name].new), files["/"+name])
+		assert.Equal(t, string(result.src.files[name].new.src), files["/"+name])
 	}
 	after, err := os.Stat(untouched)
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ func rebarEdits() []Edit {
 		Why:      "peer-to-peer over BAR1 reaches only memory that BAR1 can hold, and firmware may leave it at 256 MiB",
 		Replaces: "the default NVreg_EnableResizableBar=0",
 		Seed:     "3.2.1",
+		Role:     Default,
 		File:     "kernel-open/nvidia/nv-reg.h",
 		Anchor:   regexp.MustCompile(`NV_DEFINE_REG_ENTRY_GLOBAL\(__NV_ENABLE_RESIZABLE_BAR, 0\);`),
 		New:      `NV_DEFINE_REG_ENTRY_GLOBAL(__NV_ENABLE_RESIZABLE_BAR, 1);`,

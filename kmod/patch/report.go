@@ -15,6 +15,12 @@ type Report struct {
 	Version int `json:"version"`
 	// Driver is the release that the tree says it is.
 	Driver string `json:"driver"`
+	// Mode is the mode by which P2P edits were chosen, if there are any.
+	Mode Mode `json:"mode,omitempty"`
+	// Why says what was chosen and why.
+	Why string `json:"why,omitempty"`
+	// Families tell for each GPU family that the driver knows which edits matter.
+	Families []FamilyNeeds `json:"families,omitempty"`
 	// Edits are the edits in the order they were tried.
 	Edits []ReportEdit `json:"edits"`
 	// Files are the changed files, sorted by path.
@@ -28,8 +34,12 @@ type ReportEdit struct {
 	Why      string `json:"why"`
 	Replaces string `json:"replaces"`
 	// Seed is the section of the original article that asks for the edit.
-	Seed   string `json:"seed,omitempty"`
-	Status Status `json:"status"`
+	Seed string `json:"seed,omitempty"`
+	// Role says how much depends on the edit.
+	Role Role `json:"role"`
+	// Families are the GPU families whose peer-to-peer it serves.
+	Families []Family `json:"families,omitempty"`
+	Status   Status   `json:"status"`
 	// Reason says why an edit is not needed or refused.
 	Reason string `json:"reason,omitempty"`
 	// Evidence are the answers of the source to the edit's tests.
@@ -55,15 +65,22 @@ type ReportFile struct {
 
 // Report returns the result as data.
 func (r *Result) Report() *Report {
-	rep := &Report{Version: ReportVersion, Driver: r.Driver, Edits: []ReportEdit{}, Files: []ReportFile{}}
+	rep := &Report{
+		Version: ReportVersion, Driver: r.Driver, Mode: r.mode(), Why: r.Summary(),
+		Edits: []ReportEdit{}, Files: []ReportFile{},
+	}
+	if rep.Mode != "" {
+		rep.Families = r.families()
+	}
 	for _, o := range r.Edits {
 		e := ReportEdit{
 			ID: o.Edit.ID, Title: o.Edit.Title, Why: o.Edit.Why, Replaces: o.Edit.Replaces, Seed: o.Edit.Seed,
+			Role: o.Edit.Role, Families: o.Edit.serves(),
 			Status: o.Status, Reason: o.Reason, Evidence: o.Evidence,
 			File: o.Edit.File, Function: o.Edit.Func, Anchor: o.Edit.Anchor.String(),
 			LineBefore: o.LineBefore, LineAfter: o.LineAfter, Candidates: o.Candidates,
 		}
-		if o.Status == Applied || o.Status == AlreadyApplied {
+		if o.In() {
 			for _, p := range o.Edit.Proofs {
 				e.Proofs = append(e.Proofs, p.What)
 			}
@@ -72,7 +89,7 @@ func (r *Result) Report() *Report {
 	}
 	for _, name := range r.Changed() {
 		f := r.src.files[name]
-		rep.Files = append(rep.Files, ReportFile{name, digest(f.old), digest(f.new)})
+		rep.Files = append(rep.Files, ReportFile{name, digest(f.old.src), digest(f.new.src)})
 	}
 	return rep
 }

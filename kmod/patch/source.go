@@ -9,17 +9,19 @@ import (
 
 // source is a tree whose files are read once and edited in memory.
 type source struct {
-	tree  fs.FS
-	files map[string]*file
+	tree    fs.FS
+	files   map[string]*file
+	answers map[question]answer
 }
 
+// file is a file as it was and as it became.
 type file struct {
-	old, new []byte
+	old, new *cText
 	missing  bool
 }
 
 func newSource(tree fs.FS) *source {
-	return &source{tree: tree, files: map[string]*file{}}
+	return &source{tree: tree, files: map[string]*file{}, answers: map[question]answer{}}
 }
 
 // file returns the named file, with missing set if the tree does not have it.
@@ -32,9 +34,19 @@ func (s *source) file(name string) (*file, error) {
 	if err != nil && !missing {
 		return nil, err
 	}
-	f := &file{old: text, new: text, missing: missing}
+	t := &cText{src: text}
+	f := &file{old: t, new: t, missing: missing}
 	s.files[name] = f
 	return f, nil
+}
+
+// question is what several tests may ask.
+type question struct{ file, function, pattern string }
+
+// answer says whether the pattern is there, and the line that shows it.
+type answer struct {
+	found    bool
+	evidence string
 }
 
 // ask answers t from the source as it was and says which line gave the answer.
@@ -43,25 +55,39 @@ func (s *source) ask(t Test) (holds bool, evidence string, err error) {
 	if t.In != nil {
 		asked = newSource(t.In)
 	}
-	f, err := asked.file(t.File)
+	q := question{t.File, t.Func, t.Pattern.String()}
+	a, ok := asked.answers[q]
+	if !ok {
+		if a, err = asked.search(t); err != nil {
+			return false, "", err
+		}
+		asked.answers[q] = a
+	}
+	return a.found != t.Absent, a.evidence, nil
+}
+
+func (s *source) search(t Test) (answer, error) {
+	f, err := s.file(t.File)
 	if err != nil {
-		return false, "", err
+		return answer{}, err
 	}
 	if f.missing {
-		return t.Absent, t.File + " does not exist", nil
+		return answer{false, t.File + " does not exist"}, nil
 	}
-	body, where := span{0, len(f.old)}, t.File
+	body, where := span{0, len(f.old.src)}, t.File
 	if t.Func != "" {
 		where += ": function " + t.Func
-		if body, err = findBody(f.old, t.Func); err != nil {
-			return t.Absent, fmt.Sprintf("%s: %v", t.File, err), nil
+		if body, err = f.old.findBody(t.Func); err != nil {
+			return answer{false, fmt.Sprintf("%s: %v", t.File, err)}, nil
 		}
 	}
-	m := t.Pattern.FindIndex(blankComments(f.old, false)[body.start:body.end])
+	m := t.Pattern.FindIndex(f.old.withoutComments()[body.start:body.end])
 	if m == nil {
-		return t.Absent, fmt.Sprintf("%s: nothing matches %q", where, t.Pattern), nil
+		return answer{false, fmt.Sprintf("%s: nothing matches %q", where, t.Pattern)}, nil
 	}
-	at := body.start + m[0]
-	line, _, _ := bytes.Cut(f.old[at:], []byte("\n"))
-	return !t.Absent, fmt.Sprintf("%s:%d: %s", t.File, lineOf(f.old, at), bytes.TrimSpace(line)), nil
+	// The last line of a match says more than its first, which may be a mere brace.
+	last := body.start + max(m[0], m[1]-1)
+	line := wholeLines(f.old.src, span{last, last})
+	return answer{true, fmt.Sprintf("%s:%d: %s", t.File, lineOf(f.old.src, last),
+		bytes.TrimSpace(f.old.src[line.start:line.end]))}, nil
 }

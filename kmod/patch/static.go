@@ -25,6 +25,8 @@ func staticBar1Edits() []Edit {
 			Why: "under static BAR1 the driver refuses to map memory that is not contiguous, is compressed or " +
 				"lies outside of the static range, which stock Turing, Ampere and Ada map without trouble",
 			Replaces: "an error for such memory",
+			Role:     Core,
+			Families: beforeHopper,
 			Needs:    []Test{staticForHopper, start},
 			File:     busGM107,
 			Func:     function,
@@ -46,6 +48,7 @@ func staticBar1Edits() []Edit {
 			Why: "a console kept at the start of BAR1 shifts the view by its size: peers then miss the 512 MiB alignment " +
 				"that the driver demands, and an address computed from the start of the view is off by the console",
 			Replaces: "a view that begins behind the console",
+			Role:     Core,
 			Needs:    []Test{staticForHopper, based},
 			File:     busGH100,
 			Func:     "kbusEnableStaticBar1Mapping_GH100",

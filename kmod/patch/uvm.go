@@ -7,6 +7,19 @@ const uvmVASpace = "kernel-open/nvidia-uvm/uvm_va_space.c"
 // uvmEdits keep managed memory off BAR1 peers. UVM up to 580 knows peers only by a peer id, and a
 // BAR1 peer has none: it would map and copy managed memory through an aperture of no meaning.
 // Ordinary allocations are mapped by the resource manager and are not concerned.
+//
+// Blackwell needs no edit of UVM beside these. Drivers of others make uvm_parent_gpu_is_coherent
+// answer true on it, since peer pages of Blackwell are mapped as coherent system memory. That is left
+// out on purpose. The function asks whether the CPU can address the GPU's memory coherently, as on
+// Grace Hopper, and no caller asks about peers: page table entries of peers come whole from the
+// resource manager. What its answer decides would be wrong on a card in a PCIe slot: native atomics
+// of the GPU on host memory (register_gpu in uvm_va_space.c), which a PCIe host need not have;
+// physical pages for device memory taken from a memory window of size 0 (uvm_va_range_device_p2p.c);
+// and no program could use Blackwell together with an older card, since UVM refuses to mix
+// coherent and other GPUs. The one answer near to peers, the width of the barrier after a mapping of
+// local memory is gone (uvm_hal_downgrade_membar_type), is right as it is: peers on BAR1 go through the
+// L2 cache of the GPU that owns the memory, which a barrier of that GPU orders. Releases from 580 on
+// map BAR1 peers natively, with SYS_COH on Blackwell, and leave the function as it was.
 func uvmEdits() []Edit {
 	unaware := Test{
 		File:    "kernel-open/nvidia-uvm/uvm_gpu.h",
@@ -28,6 +41,7 @@ func uvmEdits() []Edit {
 			Title:    "migrate managed memory through the host between BAR1 peers",
 			Why:      "UVM maps and copies managed memory of a peer by its peer id, and a BAR1 peer has none: data would go astray",
 			Replaces: "managed memory mapped through peer id 255",
+			Role:     Guard,
 			Needs:    needs,
 			File:     uvmVASpace,
 			Func:     "enable_peers",

@@ -15,10 +15,30 @@ import (
 // Write brings the edits to the tree in dir, which must hold the files that were planned over.
 // All changed files are written beside their targets before the first is put in place; if one
 // can't be put in place, those before it are set back. Nothing is written if an edit was refused.
-func (r *Result) Write(dir string) (err error) {
+func (r *Result) Write(dir string) error {
 	if err := r.refused(); err != nil {
 		return err
 	}
+	return replace(dir, r.changes())
+}
+
+func (r *Result) changes() []change {
+	var all []change
+	for _, name := range r.Changed() {
+		f := r.src.files[name]
+		all = append(all, change{name, f.old.src, f.new.src})
+	}
+	return all
+}
+
+// change is a file's text before and after. A nil old text stands for no file.
+type change struct {
+	name     string
+	old, new []byte
+}
+
+// replace carries out all changes to files below dir, or none.
+func replace(dir string, changes []change) (err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -31,48 +51,54 @@ func (r *Result) Write(dir string) (err error) {
 			err = errors.Join(err, p.Cleanup())
 		}
 	}()
-	names := r.Changed()
-	for _, name := range names {
-		p, err := r.stage(root, dir, name)
+	for _, c := range changes {
+		p, err := c.stage(root, dir)
 		if err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
+			return fmt.Errorf("write %s: %w", c.name, err)
 		}
 		pending = append(pending, p)
 	}
 	for i, p := range pending {
 		if err := p.CloseAtomicallyReplace(); err != nil {
-			return errors.Join(fmt.Errorf("write %s: %w", names[i], err), r.restore(dir, names[:i]))
+			return errors.Join(fmt.Errorf("write %s: %w", changes[i].name, err), restore(root, dir, changes[:i]))
 		}
 	}
 	return nil
 }
 
 // stage writes the new text of a file beside it.
-func (r *Result) stage(root *os.Root, dir, name string) (*renameio.PendingFile, error) {
-	now, err := fs.ReadFile(root.FS(), name)
+func (c change) stage(root *os.Root, dir string) (*renameio.PendingFile, error) {
+	now, err := fs.ReadFile(root.FS(), c.name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && c.old == nil:
+	case err != nil:
+		return nil, err
+	case string(now) != string(c.old):
+		return nil, errors.New("the file changed since it was read; run it again")
+	}
+	p, err := renameio.NewPendingFile(filepath.Join(dir, filepath.FromSlash(c.name)),
+		renameio.WithPermissions(0o644), renameio.WithExistingPermissions())
 	if err != nil {
 		return nil, err
 	}
-	f := r.src.files[name]
-	if string(now) != string(f.old) {
-		return nil, errors.New("the file changed since the edits were planned; run it again")
-	}
-	p, err := renameio.NewPendingFile(filepath.Join(dir, filepath.FromSlash(name)), renameio.WithExistingPermissions())
-	if err != nil {
-		return nil, err
-	}
-	if _, err := p.Write(f.new); err != nil {
+	if _, err := p.Write(c.new); err != nil {
 		return nil, errors.Join(err, p.Cleanup())
 	}
 	return p, nil
 }
 
-func (r *Result) restore(dir string, names []string) error {
+// restore takes changes back.
+func restore(root *os.Root, dir string, changes []change) error {
 	var errs []error
-	for _, name := range names {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := renameio.WriteFile(path, r.src.files[name].old, 0, renameio.WithExistingPermissions()); err != nil {
-			errs = append(errs, fmt.Errorf("set back %s: %w", name, err))
+	for _, c := range changes {
+		var err error
+		if c.old == nil {
+			err = root.Remove(c.name)
+		} else {
+			err = renameio.WriteFile(filepath.Join(dir, filepath.FromSlash(c.name)), c.old, 0, renameio.WithExistingPermissions())
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("set back %s: %w", c.name, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -82,9 +108,12 @@ func (r *Result) restore(dir string, names []string) error {
 // git apply take. It is empty if nothing changes.
 func (r *Result) Diff() string {
 	var b strings.Builder
-	for _, name := range r.Changed() {
-		f := r.src.files[name]
-		b.WriteString(udiff.Unified("a/"+name, "b/"+name, string(f.old), string(f.new)))
+	for _, c := range r.changes() {
+		b.WriteString(unified(c.name, c.old, c.new))
 	}
 	return b.String()
+}
+
+func unified(name string, before, after []byte) string {
+	return udiff.Unified("a/"+name, "b/"+name, string(before), string(after))
 }
