@@ -39,6 +39,7 @@ patch-matrix: ## release by edit over TREES, a folder of source trees or a bare 
 # What the targets below compile with: the toolchain that a build left in the
 # cache, and the headers in it.
 TOOLCHAIN ?= $(patsubst %/,%,$(lastword $(wildcard $(HOME)/.cache/mkp2pimg/unpacked/toolchain-*/)))
+KERNELS   ?= 6.12 6.1
 KERNEL    ?= $(notdir $(lastword $(wildcard $(TOOLCHAIN)/lib/modules/*)))
 
 .PHONY: compile-matrix
@@ -55,6 +56,11 @@ objects: ## nv-kernel.o of each source tree in TREES, as it is and edited, into 
 bench-build: ## build time of the needed modules against the own "make modules" of the source tree TREE
 	MKP2PIMG_BENCH=1 MKP2PIMG_SOURCE=$(abspath $(TREE)) MKP2PIMG_TOOLCHAIN=$(TOOLCHAIN) MKP2PIMG_KERNEL=$(KERNEL) \
 		$(GO) test -timeout 120m -count 1 -run TestBuildRatio -v ./kmod/build
+
+.PHONY: driver-matrix
+driver-matrix: bin/mkp2pimg ## image and boots of each source tree in TREES for each of KERNELS, into $(OUT)
+	MKP2PIMG_PROGRAM=$(abspath bin/mkp2pimg) MKP2PIMG_TREES=$(abspath $(TREES)) MKP2PIMG_OUT=$(abspath $(OUT)) \
+		MKP2PIMG_KERNELS="$(KERNELS)" $(GO) test -timeout 600m -count 1 -run TestDriverMatrix -v ./cmd/mkp2pimg
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, golangci-lint
