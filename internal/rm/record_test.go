@@ -161,6 +161,7 @@ func replayed(t *testing.T, dir string) *Survey {
 func TestRecorded(t *testing.T) {
 	recordings, err := filepath.Glob("testdata/*/survey.json")
 	require.NoError(t, err)
+	require.NotEmpty(t, recordings)
 	for _, name := range recordings {
 		t.Run(filepath.Base(filepath.Dir(name)), func(t *testing.T) {
 			text, err := os.ReadFile(name)
