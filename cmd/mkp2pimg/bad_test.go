@@ -131,6 +131,10 @@ func TestBadInputs(t *testing.T) {
 			[]string{"fetch"}, file(firmware, nil), exitUnavailable,
 			`(?s)firmware-nvidia-gsp_\S+: none of 3 places.*http://127\S+: 404 Not Found.*snapshot\.debian\.org.*no such host`,
 		},
+		"driver that Debian lacks, no network": {
+			[]string{"fetch", "--driver", "580"}, nothing, exitUnavailable,
+			`(?s)driver 580\.\S+: parts of it could not be had.* with --source FILE.* with --userspace FILE`,
+		},
 		"unreachable mirror": {
 			[]string{"fetch", "--mirror", "http://mirror.invalid/debian"}, nothing, exitUnavailable,
 			`http://mirror\.invalid/debian/dists/bookworm/InRelease.*no such host`,
@@ -143,7 +147,11 @@ func TestBadInputs(t *testing.T) {
 		// The request.
 		"unknown driver":             {[]string{"fetch", "--driver", "999"}, nil, exitUsage, `driver "999" is not known; near it are`},
 		"unknown driver release":     {[]string{"fetch", "--driver", "535.1.1"}, nil, exitUsage, `driver "535.1.1" .*535\.`},
-		"driver that Debian lacks":   {[]string{"fetch", "--driver", "580"}, nil, exitUsage, `driver 580\S+: its source is not in Debian.*choose 535\.261\.03`},
+		"source that is not there":   {[]string{"fetch", "--source", "none"}, nil, exitUsage, `--source: driver source: .*none: no such file.*want a directory, a tarball or a git repository`},
+		"source of nothing":          {[]string{"fetch", "--source", "../../cmd"}, nil, exitUsage, `--source: driver source \S+/cmd: .*neither version\.mk nor a git repository`},
+		"user space not there":       {[]string{"fetch", "--userspace", "none.run"}, nil, exitUsage, `--userspace: .*none\.run: no such file.*want a \.run archive`},
+		"user space of nothing":      {[]string{"fetch", "--userspace", "bad_test.go"}, nil, exitUsage, `bad_test\.go: is neither a \.run archive nor a \.deb package`},
+		"mirror of NVIDIA no URL":    {[]string{"fetch", "--userspace-mirror", "lab"}, nil, exitUsage, `mirror "lab": want an http, https or file URL`},
 		"unknown kernel":             {[]string{"fetch", "--kernel", "5.10"}, nil, exitUsage, `no generic kernel "5.10" in the archive: it has 6\.1\.0`},
 		"mirror that is no URL":      {[]string{"fetch", "--mirror", "mirror.lab/debian"}, nil, exitUsage, `mirror "mirror.lab/debian": want an http, https or file URL`},
 		"missing keyring":            {[]string{"fetch", "--keyring", "none.asc"}, nil, exitUsage, `keyring: .*none\.asc: no such file`},
@@ -191,7 +199,7 @@ func TestBadInputs(t *testing.T) {
 		},
 		"lock file of a newer format": {
 			[]string{"fetch"}, local(lockFile, `{"version": 9, "new": true}`), exitData,
-			`lock file \S+: lock format 9 is newer than the 1 that this mkp2pimg knows`,
+			`lock file \S+: lock format 9 is newer than the 2 that this mkp2pimg knows`,
 		},
 		"cache that is a file": {
 			[]string{"fetch"}, local(func(b *bench) string { return b.cache }, "text"), exitIO,

@@ -14,6 +14,7 @@ import (
 	"mkp2pimg/internal/fetch"
 	"mkp2pimg/internal/lock"
 	"mkp2pimg/internal/pipeline"
+	"mkp2pimg/internal/runfile"
 	"mkp2pimg/internal/sandbox"
 	"mkp2pimg/kmod/build"
 	"mkp2pimg/kmod/catalog"
@@ -54,6 +55,9 @@ func exitCode(ctx context.Context, err error) int {
 		return exitInterrupted
 	case errors.As(err, &quiet):
 		return quiet.code
+	case is[*runfile.ChecksumError](err), is[*runfile.VersionError](err), is[*runfile.MemberError](err), is[*runfile.MissingError](err),
+		anyOf(err, runfile.ErrFormat, runfile.ErrTruncated):
+		return exitData
 	case is[usageError](err), is[*pipeline.RequestError](err), is[*catalog.UnknownError](err):
 		return exitUsage
 	case is[*fetch.ChecksumError](err), is[*debian.DamagedError](err), is[*lock.FileError](err), is[*images.DirError](err),

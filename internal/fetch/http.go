@@ -168,7 +168,10 @@ func (c *Client) Document(ctx context.Context, url string, limit int64) ([]byte,
 		return nil, &DownloadError{File: file, Errs: []error{err}}
 	}
 	path := c.documentPath(url)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), renameio.WriteFile(path, data, 0o644)); err != nil {
+	if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+		err = renameio.WriteFile(path, data, 0o644)
+	}
+	if err != nil {
 		return nil, c.writeError(file.Name, int64(len(data)), err)
 	}
 	return data, nil

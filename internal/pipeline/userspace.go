@@ -2,9 +2,7 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"regexp"
 	"slices"
@@ -24,11 +22,8 @@ func userspaceURL(r *catalog.Release) string {
 // givenUserspace puts what o.Userspace names into the cache and describes it.
 func (o *Options) givenUserspace(_ context.Context, release string) ([]lock.Input, error) {
 	parts, err := userspace.Find(o.Userspace, release)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = &RequestError{"--userspace", err}
-	}
 	if err != nil {
-		return nil, err
+		return nil, &RequestError{"--userspace", err}
 	}
 	var list []lock.Input
 	for _, p := range parts {
