@@ -233,6 +233,18 @@ func (c *Catalog) generation(branch int) (*Generation, *Branch) {
 	return &c.Generations[i], b
 }
 
+// Need returns what BAR1 peer-to-peer needs on a GPU family with a release, and whether the release
+// knows the family.
+func (c *Catalog) Need(r *Release, family string) (Need, bool) {
+	f := c.Family(family)
+	g, _ := c.generation(r.Branch())
+	if f == nil || g == nil || r.Branch() < f.First {
+		return "", false
+	}
+	need, ok := g.Needs[family]
+	return need, ok
+}
+
 // Offer returns what a release lets one set.
 func (c *Catalog) Offer(r *Release) (loadopt.Offer, error) {
 	g, b := c.generation(r.Branch())

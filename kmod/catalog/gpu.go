@@ -163,15 +163,12 @@ func (c *Catalog) Family(name string) *Family {
 // Models returns what is known of every GPU with a driver release, by device id. The release may be
 // one that the catalog does not have: if its branch is not known either, every GPU needs the edits.
 func (c *Catalog) Models(driver string) map[string]loadopt.Model {
-	needs := map[string]Need{}
-	r := Release{Version: driver}
-	if g, _ := c.generation(r.Branch()); g != nil {
-		needs = g.Needs
-	}
+	release := &Release{Version: driver}
 	models := map[string]loadopt.Model{}
 	for _, g := range c.GPUs {
 		for _, id := range g.IDs {
-			m := loadopt.Model{Name: g.Name, Memory: g.MostMemory(), Patch: needs[g.Family] != Options}
+			need, _ := c.Need(release, g.Family)
+			m := loadopt.Model{Name: g.Name, Memory: g.MostMemory(), Patch: need != Options}
 			if other, shared := models[id]; shared {
 				m.Name = other.Name + " or " + m.Name
 				if m.Memory > 0 && other.Memory > 0 {

@@ -116,6 +116,30 @@ func TestOffer(t *testing.T) {
 	assert.ErrorContains(t, err, "branch 999")
 }
 
+func TestNeed(t *testing.T) {
+	for _, test := range []struct {
+		driver, family string
+		need           Need
+		known          bool
+	}{
+		{"535", "ada", Edits, true},
+		{"550", "blackwell", "", false},
+		{"565", "blackwell", "", false}, // its generation is that of 570
+		{"570", "blackwell", Edits, true},
+		{"580", "blackwell", Options, true},
+		{"580", "ada", Edits, true},
+		{"580", "kepler", "", false},
+	} {
+		r, err := Lookup(test.driver)
+		require.NoError(t, err)
+		need, known := Load().Need(r, test.family)
+		assert.Equal(t, test.need, need, test)
+		assert.Equal(t, test.known, known, test)
+	}
+	_, known := Load().Need(&Release{Version: "999.1"}, "ada")
+	assert.False(t, known)
+}
+
 func TestRecommended(t *testing.T) {
 	for family, want := range map[string]string{"turing": "580.142", "ampere": "580.142", "ada": "580.142", "hopper": "580.142", "blackwell": "595.71.05"} {
 		r := Load().Newest(Load().Family(family).Recommended)

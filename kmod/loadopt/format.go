@@ -40,7 +40,7 @@ func Modprobe(options []Option) string {
 func (c Choice) Lines() []string {
 	var lines []string
 	for _, o := range c.Options {
-		lines = append(lines, fmt.Sprintf("# %s=%s %s", o.Name, o.Value, o.Why))
+		lines = append(lines, fmt.Sprintf("# %s: %s", o.Name, o.Why))
 	}
 	for _, o := range c.Left {
 		lines = append(lines, fmt.Sprintf("# not %s=%s: %s", o.Name, o.Value, o.Why))

@@ -115,10 +115,10 @@ func TestFormat(t *testing.T) {
 	assert.Equal(t, args, Arguments(c.Options))
 	assert.Equal(t, "options nvidia "+args+"\n", Modprobe(c.Options))
 	assert.Equal(t, []string{
-		"# ForceP2P=0x211 allows peers",
-		"# NVreg_EnableResizableBar=1 grows BAR1",
-		"# NVreg_RmMsg=a,b logs",
-		"# RMPcieP2PType=1 chooses BAR1",
+		"# ForceP2P: allows peers",
+		"# NVreg_EnableResizableBar: grows BAR1",
+		"# NVreg_RmMsg: logs",
+		"# RMPcieP2PType: chooses BAR1",
 		"# not RMForceStaticBar1=1: too small",
 		"options nvidia " + args,
 	}, c.Lines())
