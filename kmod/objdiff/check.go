@@ -12,7 +12,7 @@ type Kind string
 const (
 	// Edited is a function whose source is edited, or what the compiler made of it.
 	Edited Kind = "edited"
-	// Inlines is a function with a copy of an edited one in it.
+	// Inlines is a function that an edited one is inlined in, in one object or both.
 	Inlines Kind = "inlines"
 	// LineNumbers is a function in which nothing but the numbers of lines behind an edit differs.
 	LineNumbers Kind = "line numbers"
@@ -79,7 +79,7 @@ func (f Finding) reason() string {
 	case Edited:
 		return " (" + f.Why + ")"
 	case Inlines:
-		return " (a copy of " + f.Why + " is in it)"
+		return " (inlines " + f.Why + ")"
 	case Reference:
 		return " (known only to " + f.Why + ")"
 	default:

@@ -115,7 +115,17 @@ chosen *choose(int x)
     return stub;
 }
 
-void *entry[] = { first, second, third, choose };
+int shared(int x)
+{
+    return x - 3;
+}
+
+int fourth(int x)
+{
+    return shared(x) * 2;
+}
+
+void *entry[] = { first, second, third, choose, shared, fourth };
 `
 
 // other comes first in the link, so that its growth moves everything else.
@@ -167,6 +177,11 @@ func TestCheck(t *testing.T) {
 			want:    []finding{{Changed, Inlines, "second"}},
 		},
 		{
+			name:    "a global function that is inlined no more",
+			replace: []string{"return x - 3;", "{ " + strings.Repeat("x = scale(x); x ^= scale(x + 1); ", 20) + " return x; }"},
+			want:    []finding{{Changed, Edited, "shared"}, {Changed, Inlines, "fourth"}},
+		},
+		{
 			name:    "lines that move those behind",
 			replace: []string{"return helper(x) + 1;", "x = scale(x);\n\n    return helper(x) + 1;"},
 			want: []finding{
@@ -215,7 +230,7 @@ func TestCheck(t *testing.T) {
 			name:    "references that no edit is about",
 			unknown: []string{"first, second, third", "second, first, third"},
 			want:    []finding{{Changed, Unexplained, "entry"}},
-			mismatch: "entry: 32 bytes, were 32; " +
+			mismatch: "entry: 48 bytes, were 48; " +
 				"at +0x0: refers to second instead of first",
 		},
 		{

@@ -35,7 +35,7 @@ func TestObjects(t *testing.T) {
 			t.Logf("\n%v", report)
 			require.NoError(t, err)
 			assert.Equal(t, functions, report.Edited, "the functions that the edits name, and those whose text differs")
-			fmt.Printf("%-12s %6d functions: %3d edited, %d with a copy of an edited one, %d line numbers, %d references\n",
+			fmt.Printf("%-12s %6d functions: %3d edited, %d that inline such, %d by line numbers, %d by references\n",
 				release, d.Functions.Same+d.Functions.Changed, report.Count(Edited), report.Count(Inlines),
 				report.Count(LineNumbers), report.Count(Reference))
 		})

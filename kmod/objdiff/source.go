@@ -42,9 +42,8 @@ func ReadSources(stock, patched fs.FS, names []string) ([]Source, error) {
 
 // function is the definition of a function in a source file.
 type function struct {
-	name   string
-	static bool
-	text   string // from its first line to its closing brace
+	name string
+	text string // from its first line to its closing brace
 }
 
 // functions finds the functions that C source defines, in the driver's style: a line that begins
@@ -61,9 +60,8 @@ func functions(source []byte) []function {
 			for end < len(lines) && !strings.HasPrefix(lines[end], "}") {
 				end++
 			}
-			if f, ok := parseHead(strings.Join(lines[head:i+1], "")); ok {
-				f.text = strings.Join(lines[head:min(end+1, len(lines))], "")
-				found = append(found, f)
+			if m := headName.FindStringSubmatch(strings.Join(lines[head:i+1], "")); m != nil {
+				found = append(found, function{m[1], strings.Join(lines[head:min(end+1, len(lines))], "")})
 			}
 			i, head = end, end+1
 		case ends(line):
@@ -85,22 +83,15 @@ func ends(line string) bool {
 		strings.HasPrefix(text, "#") || strings.HasPrefix(text, "//")
 }
 
-var headName = regexp.MustCompile(`(?s)^([^=(]*?)\b(\w+)\s*\(`)
-
-func parseHead(text string) (function, bool) {
-	m := headName.FindStringSubmatch(text)
-	if m == nil {
-		return function{}, false
-	}
-	return function{name: m[2], static: strings.HasPrefix(m[1], "static")}, true
-}
+// headName finds the name in the head of a function.
+var headName = regexp.MustCompile(`(?s)^[^=(]*?\b(\w+)\s*\(`)
 
 // outline is what a source file says about the differences between two objects.
 type outline struct {
 	path    string
 	edited  map[string]bool            // functions whose text differs, by name
 	defined map[string]bool            // all functions
-	calls   map[string]map[string]bool // names of static functions of the file by function that mentions them
+	calls   map[string]map[string]bool // the other functions of the file that each one mentions
 	lines   lineMap
 }
 
@@ -112,19 +103,17 @@ func newOutline(s Source) *outline {
 	stock, patched := functions(s.Stock), functions(s.Patched)
 	// A name may have several definitions, one for each branch of an #if.
 	text := [2]map[string]string{{}, {}}
-	static := map[string]bool{}
 	for i, list := range [][]function{stock, patched} {
 		for _, f := range list {
 			text[i][f.name] += f.text
 			o.defined[f.name] = true
-			static[f.name] = static[f.name] || f.static
 		}
 	}
 	for name := range o.defined {
 		o.edited[name] = text[0][name] != text[1][name]
 		o.calls[name] = map[string]bool{}
 		for _, word := range words.FindAllString(text[0][name]+text[1][name], -1) {
-			if static[word] && word != name {
+			if o.defined[word] && word != name {
 				o.calls[name][word] = true
 			}
 		}

@@ -54,13 +54,9 @@ int after(void)
 `
 	var got []string
 	for _, f := range functions([]byte(text)) {
-		name := f.name
-		if f.static {
-			name = "static " + name
-		}
-		got = append(got, name)
+		got = append(got, f.name)
 	}
-	assert.Equal(t, []string{"static split", "generated", "after"}, got)
+	assert.Equal(t, []string{"split", "generated", "after"}, got)
 }
 
 func TestLineMap(t *testing.T) {
