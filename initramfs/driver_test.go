@@ -12,6 +12,7 @@ import (
 
 	"mkp2pimg/initramfs/layout"
 	"mkp2pimg/initramfs/userland"
+	"mkp2pimg/kmod/loadopt"
 )
 
 const driverRelease = "535.261.03"
@@ -57,6 +58,7 @@ func driverSpec(t *testing.T) (*Spec, *userland.Programs) {
 			"lib/x86_64-linux-gnu/unrelated.so.conf/file": nil,
 		})},
 		Options: []string{"options nvidia NVreg_RegistryDwords=\"X=1\""},
+		Load:    &loadopt.Data{Offer: loadopt.Offer{BAR1: loadopt.Joint}, Edited: []string{"p2p"}},
 	}
 	for _, set := range []string{"p2p", "stock"} {
 		s.Sets = append(s.Sets, ModuleSet{set, driverModules(t, driverRelease, release, "ucodes_ga10x.bin")})
@@ -119,6 +121,7 @@ func TestAssemble(t *testing.T) {
 	assert.Equal(t, driverRelease, img.Driver)
 	assert.Equal(t, release, img.Kernel)
 	assert.Equal(t, []string{"p2p", "stock"}, img.Sets)
+	assert.Equal(t, s.Load, img.Load)
 	assert.Len(t, img.Files, len(tree.Files())-1, "all files but the description")
 
 	alias := tree.Lookup(layout.Modules(release) + "/modules.alias")

@@ -78,7 +78,8 @@ type releaseEntry struct {
 	Needs      map[string]catalog.Need `json:"needs"` // by family; one that is missing is not supported
 	Commit     string                  `json:"commit"`
 	Tree       string                  `json:"tree"`
-	Debian     string                  `json:"debian,omitempty"` // the suite that has all of it
+	Debian     string                  `json:"debian,omitempty"`    // the suite that has all of it
+	Elsewhere  string                  `json:"elsewhere,omitempty"` // a suite that has it, which builds do not read
 	Origin     string                  `json:"origin"`
 }
 
@@ -123,6 +124,9 @@ func listDrivers(c *catalog.Catalog, gpu string, all bool) (*driverList, error) 
 		}
 		if r.Debian != nil {
 			e.Debian = r.Debian.Suite
+		}
+		if r.Elsewhere != nil {
+			e.Elsewhere = r.Elsewhere.Suite
 		}
 		l.Releases = append(l.Releases, e)
 	}
@@ -173,6 +177,9 @@ func (l *driverList) table(b *strings.Builder) {
 		from := "NVIDIA: source on GitHub, the rest in the .run"
 		if r.Debian != "" {
 			from = "Debian " + r.Debian + ", all of it"
+		}
+		if r.Elsewhere != "" {
+			from += "; by hand Debian " + r.Elsewhere
 		}
 		if r.Version == l.Default {
 			from += " (default)"

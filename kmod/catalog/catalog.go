@@ -107,6 +107,8 @@ type Release struct {
 	Tree string `yaml:"tree"`
 	// Debian names the Debian packages of the release, if Debian carries it whole.
 	Debian *Debian `yaml:"debian"`
+	// Elsewhere names those of a Debian suite that builds do not read.
+	Elsewhere *Debian `yaml:"elsewhere"`
 }
 
 // Debian names the packages of a release in Debian.
@@ -277,12 +279,21 @@ func (r *Release) Branch() int {
 
 // Origin says in words where the parts of a release come from.
 func (c *Catalog) Origin(r *Release) string {
-	if d := r.Debian; d != nil {
-		return fmt.Sprintf("Debian %s: source package %s %s, %s in version %s", d.Suite, d.Source, d.SourceVersion,
-			strings.Join(slices.Concat(d.Firmware, d.Userspace), ", "), d.Version)
+	if r.Debian != nil {
+		return r.Debian.String()
 	}
-	return fmt.Sprintf("source: commit %s (tag %s) of %s; firmware and user space: %s", r.Commit, r.Version,
+	s := fmt.Sprintf("source: commit %s (tag %s) of %s; firmware and user space: %s", r.Commit, r.Version,
 		c.Upstream.Repository, strings.ReplaceAll(c.Upstream.Userspace, "{version}", r.Version))
+	if r.Elsewhere != nil {
+		s += "; all of it to fetch by hand: " + r.Elsewhere.String()
+	}
+	return s
+}
+
+// String names the packages and their suite.
+func (d *Debian) String() string {
+	return fmt.Sprintf("Debian %s: source package %s %s, %s in version %s", d.Suite, d.Source, d.SourceVersion,
+		strings.Join(slices.Concat(d.Firmware, d.Userspace), ", "), d.Version)
 }
 
 func parseVersion(s string) ([]int, error) {

@@ -69,6 +69,14 @@ func TestOriginUpstream(t *testing.T) {
 		"https://download.nvidia.com/XFree86/Linux-x86_64/595.45.04/NVIDIA-Linux-x86_64-595.45.04.run", Load().Origin(r))
 }
 
+func TestOriginElsewhere(t *testing.T) {
+	r, err := Lookup("555.58.02")
+	require.NoError(t, err)
+	assert.Nil(t, r.Debian, "the suite of builds does not have it")
+	assert.Contains(t, Load().Origin(r), "; all of it to fetch by hand: Debian experimental: source package "+
+		"nvidia-open-gpu-kernel-modules 555.58.02-2, firmware-nvidia-gsp, libcuda1, ")
+}
+
 // TestCatalogIsConsistent checks what the schema can't say.
 func TestCatalogIsConsistent(t *testing.T) {
 	c := Load()

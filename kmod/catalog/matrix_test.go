@@ -49,8 +49,8 @@ func trees(t *testing.T) map[string]fs.FS {
 	all := map[string]fs.FS{}
 	if _, err := os.Stat(filepath.Join(dir, "HEAD")); err == nil {
 		for _, r := range catalog.Load().Releases {
-			if exec.Command("git", "-C", dir, "cat-file", "-e", r.Commit).Run() == nil {
-				all[r.Version] = files(dir, r.Commit)
+			if exec.CommandContext(t.Context(), "git", "-C", dir, "cat-file", "-e", r.Commit).Run() == nil {
+				all[r.Version] = files(t, dir, r.Commit)
 			}
 		}
 		return all
@@ -64,14 +64,15 @@ func trees(t *testing.T) map[string]fs.FS {
 }
 
 // files returns what these tests read of a commit.
-func files(repository, commit string) fs.FS {
+func files(t *testing.T, repository, commit string) fs.FS {
+	t.Helper()
 	list := []string{"kernel-open/nvidia/nv-reg.h", "src/nvidia/interface/nvrm_registry.h", bus + "kern_bus.c", names}
 	for _, s := range says {
 		list = append(list, s.files...)
 	}
 	tree := fstest.MapFS{}
 	for _, name := range list {
-		if text, err := exec.Command("git", "-C", repository, "show", commit+":"+name).Output(); err == nil {
+		if text, err := exec.CommandContext(t.Context(), "git", "-C", repository, "show", commit+":"+name).Output(); err == nil {
 			tree[name] = &fstest.MapFile{Data: text}
 		}
 	}
