@@ -20,11 +20,15 @@ func newBuild() *cobra.Command {
 manifest.json, an SPDX bill of materials, the report and diff of the driver
 edits, the lock file and SHA256SUMS.
 
-Inputs come from Debian: verified by the archive's signature, pinned in a lock
-file, kept in a cache. Modules are compiled in a root of Debian packages of
-their own, in user namespaces; nothing is installed on the host.`,
+Inputs come from Debian, verified by the archive's signature, and the parts of
+a driver that Debian lacks from NVIDIA, verified by the git tree of its source
+and its published checksums; or from --source and --userspace. All are pinned
+in a lock file and kept in a cache. Modules are compiled in a root of Debian
+packages of their own, in user namespaces; nothing is installed on the host.`,
 		Example: `  mkp2pimg build
   mkp2pimg build --edits minimal --out out-minimal
+  mkp2pimg build --driver 580 --lock 580.lock --out out-580
+  mkp2pimg build --driver 570 --source ogkm-570.tar.gz --userspace NVIDIA-Linux-x86_64-570.211.01.run
   mkp2pimg build --offline --lock nightly.lock`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
