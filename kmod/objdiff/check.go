@@ -1,6 +1,7 @@
 package objdiff
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,6 +20,8 @@ const (
 	// Reference is something that is in one object only, as only edited functions refer to it there:
 	// a stub that lost its last caller, a name for a new message.
 	Reference Kind = "reference"
+	// Build is the driver's identification that differs only in who built it, where and when.
+	Build Kind = "build"
 	// Unexplained is a difference that no edit accounts for.
 	Unexplained Kind = "unexplained"
 )
@@ -58,7 +61,7 @@ func (r *Report) Count(kind Kind) int {
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "functions: %v\ndata: %v\n", r.Functions, r.Data)
-	for _, kind := range []Kind{Unexplained, Edited, Inlines, Reference} {
+	for _, kind := range []Kind{Unexplained, Edited, Inlines, Reference, Build} {
 		for _, f := range r.Findings {
 			if f.Kind == kind {
 				fmt.Fprintf(&b, "%s: %v%s\n", kind, f.Change, f.reason())
@@ -157,6 +160,9 @@ func (c *checker) concern(change Change) {
 func (c *checker) explain(change Change) Finding {
 	f := Finding{Change: change, Kind: Unexplained}
 	if !change.Function {
+		if change.Name == "NVRM_ID" && sameDriver(change.stockCode, change.patchedCode) {
+			f.Kind = Build
+		}
 		return f
 	}
 	name := base(change.Name)
@@ -178,6 +184,14 @@ func (c *checker) explain(change Change) Finding {
 		}
 	}
 	return f
+}
+
+// sameDriver reports whether two identifications are equal up to the parenthesis with who built the
+// driver (utils.mk of its source, GENERATE_NVIDSTRING).
+func sameDriver(stock, patched []byte) bool {
+	a, _, okA := bytes.Cut(stock, []byte("  ("))
+	b, _, okB := bytes.Cut(patched, []byte("  ("))
+	return okA && okB && bytes.Equal(a, b)
 }
 
 func (c Change) symbol() *symbol {

@@ -125,7 +125,9 @@ int fourth(int x)
     return shared(x) * 2;
 }
 
-void *entry[] = { first, second, third, choose, shared, fourth };
+const char NVRM_ID[] = "nvidia id: Driver  1.0  Release Build  (me@here)  Thu Jan  1 00:00:00 UTC 1970";
+
+void *entry[] = { first, second, third, choose, shared, fourth, (void *)NVRM_ID };
 `
 
 // other comes first in the link, so that its growth moves everything else.
@@ -209,6 +211,17 @@ func TestCheck(t *testing.T) {
 			without: []string{"third"}, mismatch: "third was edited, but is the same in both objects",
 		},
 		{
+			name:    "another day",
+			unknown: []string{"Thu Jan  1", "Sat Jun 20"},
+			want:    []finding{{Changed, Build, "NVRM_ID"}},
+		},
+		{
+			name:     "another driver",
+			unknown:  []string{"Driver  1.0", "Driver  1.1"},
+			want:     []finding{{Changed, Unexplained, "NVRM_ID"}},
+			mismatch: "NVRM_ID: ",
+		},
+		{
 			name:     "code that no edit is about",
 			unknown:  []string{"calls == 5", "calls == 6"},
 			want:     []finding{{Changed, Unexplained, "third"}},
@@ -230,7 +243,7 @@ func TestCheck(t *testing.T) {
 			name:    "references that no edit is about",
 			unknown: []string{"first, second, third", "second, first, third"},
 			want:    []finding{{Changed, Unexplained, "entry"}},
-			mismatch: "entry: 48 bytes, were 48; " +
+			mismatch: "entry: 56 bytes, were 56; " +
 				"at +0x0: refers to second instead of first",
 		},
 		{
