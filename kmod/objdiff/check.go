@@ -174,12 +174,12 @@ func (c *checker) explain(change Change) Finding {
 			f.Kind, f.Why = Edited, o.path
 			return f
 		}
-		if via := c.inlined(o, change, name, map[string]bool{name: true}, nil); via != nil {
-			f.Kind, f.Why = Inlines, strings.Join(via, ", ")
-			return f
-		}
 		if change.lines && o.lines.explain(change.stockCode, change.patchedCode) {
 			f.Kind, f.Why = LineNumbers, o.path
+			return f
+		}
+		if via := c.inlined(o, change, name, map[string]bool{name: true}, nil); via != nil {
+			f.Kind, f.Why = Inlines, strings.Join(via, ", ")
 			return f
 		}
 	}
@@ -300,7 +300,7 @@ func (c *checker) edited() (edited, without []string) {
 // changed reports whether the named function of o changed, or one with a copy of it.
 func (c *checker) changed(o *outline, name string) bool {
 	for _, f := range c.findings {
-		if !f.Function || !o.holds(f.symbol()) {
+		if !f.Function || f.Kind == LineNumbers || !o.holds(f.symbol()) {
 			continue
 		}
 		of := base(f.Name)

@@ -222,6 +222,14 @@ func TestCheck(t *testing.T) {
 			mismatch: "NVRM_ID: ",
 		},
 		{
+			name:    "an inlined function whose edit moves lines and no more",
+			replace: []string{"return scale(x) * 3;", "\n    return scale(x) * 3;"},
+			want: []finding{
+				{Changed, LineNumbers, "first"}, {Changed, LineNumbers, "second"}, {Changed, LineNumbers, "third"},
+			},
+			without: []string{"folded"}, mismatch: "folded was edited, but is the same in both objects",
+		},
+		{
 			name:     "code that no edit is about",
 			unknown:  []string{"calls == 5", "calls == 6"},
 			want:     []finding{{Changed, Unexplained, "third"}},
