@@ -23,6 +23,14 @@ type Options struct {
 	// KernelLog is the kernel's log, one message a line as dmesg prints it.
 	// When nil, /dev/kmsg is read if the root is "/".
 	KernelLog io.Reader
+	// Private keeps serial numbers, UUIDs, MAC addresses and credentials.
+	Private bool
+	// Ask asks a loaded NVIDIA driver, which starts GPUs that nobody uses: NVML
+	// by way of nvidia-smi, if the root is "/", and the resource manager behind
+	// /dev/nvidiactl.
+	Ask bool
+	// NVML is what "nvidia-smi -q -x" printed, to be read instead of running it.
+	NVML io.Reader
 }
 
 // maxFile bounds the reading of one small text file: sysfs gives at most a
