@@ -58,10 +58,11 @@ func exitCode(ctx context.Context, err error) int {
 	case is[*runfile.ChecksumError](err), is[*runfile.VersionError](err), is[*runfile.MemberError](err), is[*runfile.MissingError](err),
 		anyOf(err, runfile.ErrFormat, runfile.ErrTruncated):
 		return exitData
-	case is[usageError](err), is[*pipeline.RequestError](err), is[*catalog.UnknownError](err):
+	case is[usageError](err), is[*pipeline.RequestError](err), is[*catalog.UnknownError](err),
+		is[*patch.OutputError](err), is[*patch.HeadersError](err):
 		return exitUsage
 	case is[*fetch.ChecksumError](err), is[*debian.DamagedError](err), is[*lock.FileError](err), is[*images.DirError](err),
-		is[*patch.RefusedError](err), is[*patch.TreeError](err),
+		is[*patch.RefusedError](err), is[*patch.TreeError](err), is[*patch.ForkError](err), is[*patch.RevertError](err),
 		is[*pipeline.TreeMismatchError](err), is[*initramfs.VersionError](err),
 		anyOf(err, debian.ErrUnsigned, debian.ErrUnknownKey, debian.ErrBadSignature, debian.ErrKeyExpired,
 			debian.ErrExpired, debian.ErrWrongSuite):

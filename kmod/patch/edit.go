@@ -29,6 +29,8 @@ type Edit struct {
 	Needs []Test
 	// Skip, if not empty, is the reason why the edit is left out: the [Mode] or the families asked for.
 	Skip string
+	// OtherGPUs says that Skip is set because none of the families asked for needs the edit.
+	OtherGPUs bool
 	// Mode is the mode that the edit was chosen by.
 	Mode Mode
 
@@ -112,7 +114,7 @@ func P2P(mode Mode, families ...Family) []Edit {
 		e.Mode = mode
 		e.Skip = mode.skip(e.Role)
 		if e.Skip == "" && len(families) > 0 && !slices.ContainsFunc(families, e.Serves) {
-			e.Skip = "it serves " + list(e.Families) + " only"
+			e.Skip, e.OtherGPUs = "it serves "+list(e.Families)+" only", true
 		}
 		if e.Role == Guard && len(families) == 1 && families[0] == Blackwell {
 			e.Needs = append(slices.Clip(e.Needs), blackwellLacksBar1)

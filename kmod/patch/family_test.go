@@ -52,6 +52,8 @@ func TestFamilies(t *testing.T) {
 
 	r, err := Plan(nativeBlackwell(t), P2P(Auto, Blackwell))
 	require.NoError(t, err)
+	assert.Equal(t, "auto: 0 edits that peer-to-peer can't work without (0 files); "+
+		"left out: 3 that set defaults, which module options set as well, 7 for GPUs that were not named", r.Summary())
 	for _, o := range r.Edits {
 		switch o.Edit.ID {
 		case "P2P-E4-CREATE":

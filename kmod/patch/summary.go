@@ -35,6 +35,7 @@ func (r *Result) Summary() string {
 		return ""
 	}
 	var chosen, left []string
+	elsewhere := 0
 	for _, role := range []struct {
 		role            Role
 		is, are, option string
@@ -57,6 +58,8 @@ func (r *Result) Summary() string {
 			case o.In():
 				in++
 				files[o.Edit.File] = true
+			case o.Edit.OtherGPUs && o.LeftOut:
+				elsewhere++
 			case o.LeftOut:
 				out++
 			}
@@ -67,6 +70,9 @@ func (r *Result) Summary() string {
 		if out > 0 {
 			left = append(left, fmt.Sprintf("%d %s%s", out, what(out), role.option))
 		}
+	}
+	if elsewhere > 0 {
+		left = append(left, fmt.Sprintf("%d for GPUs that were not named", elsewhere))
 	}
 	text := string(r.mode()) + ": " + strings.Join(chosen, ", ")
 	if left != nil {
