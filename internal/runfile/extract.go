@@ -46,8 +46,9 @@ type Files struct {
 // permission to be executed; a payload that has links out of it, devices, or
 // names that lead outside is refused even where they are not wanted.
 //
-// A file is read at 100 MB/s and more, but xz at 8 MB/s (measured on one core
-// of 2.9 GHz, as bytes of the .run file).
+// In a second of an AMD EPYC core's time it reads 100 MB of a .run file that is
+// compressed with zstd, 50 MB with gzip, 20 MB with xz (measured on files of 40
+// to 170 MB), with less than 20 MB of memory.
 func Extract(ctx context.Context, file, dir string, files Files) (h *Header, err error) {
 	f, h, err := open(file)
 	if err != nil {
@@ -203,7 +204,7 @@ func (x *extraction) check(hdr *tar.Header) (name, reason string) {
 	dir, seen := x.seen[name]
 	isDir := hdr.Typeflag == tar.TypeDir
 	switch {
-	case seen && !(dir && isDir): // tar repeats directories
+	case seen && (!dir || !isDir): // tar repeats directories
 		return "", "its name comes twice"
 	case len(x.seen) >= x.lim.members:
 		return "", fmt.Sprintf("the archive has more than %d members", x.lim.members)

@@ -52,7 +52,7 @@ func newDigests(s Sums) digests {
 // Write implements io.Writer. It never fails.
 func (d digests) Write(p []byte) (int, error) {
 	for _, x := range d {
-		_, _ = x.Hash.Write(p)
+		_, _ = x.Write(p)
 	}
 	return len(p), nil
 }
