@@ -8,6 +8,7 @@ import (
 
 	"mkp2pimg/firmware-checks/facts"
 	"mkp2pimg/firmware-checks/pcicfg"
+	"mkp2pimg/firmware-checks/topology"
 )
 
 // acsPort is one bridge on the path of at least one pair.
@@ -98,7 +99,7 @@ func acsRedirect(f *facts.Facts) []Finding {
 // acsPorts returns the ports on the paths of all pairs, by address.
 func acsPorts(f *facts.Facts) []acsPort {
 	byAddress := map[string]*acsPort{}
-	for _, pair := range f.Pairs() {
+	for _, pair := range topology.New(f).Pairs() {
 		translated := translates(f, pair.A) || translates(f, pair.B)
 		for _, address := range pair.Ports {
 			d := f.Device(address)

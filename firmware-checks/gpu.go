@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"mkp2pimg/firmware-checks/facts"
+	"mkp2pimg/firmware-checks/topology"
 )
 
 const sysPCI = "/sys/bus/pci/devices/"
@@ -77,12 +78,12 @@ func gpuPair(f *facts.Facts) []Finding {
 		Meaning: "The machine has several CPU sockets and the firmware names no NUMA node for these GPUs, so their traffic may cross the socket interconnect.",
 		Fix:     "Enable NUMA (on some boards: disable node interleaving) in the firmware setup" + ofBoard(f) + ".",
 	}
-	for _, p := range f.Pairs() {
+	for _, p := range topology.New(f).Pairs() {
 		found := &near
 		switch p.Class {
-		case facts.SYS:
+		case topology.SYS:
 			found = &far
-		case facts.Unclear:
+		case topology.Unclear, topology.Unknown:
 			found = &unclear
 		}
 		found.Pairs = append(found.Pairs, [2]string{p.A.Address, p.B.Address})
@@ -99,7 +100,7 @@ func gpuPair(f *facts.Facts) []Finding {
 }
 
 // meeting names where the paths of a pair meet.
-func meeting(p facts.Pair) string {
+func meeting(p topology.Path) string {
 	switch {
 	case p.Ancestor != "":
 		return p.Ancestor
