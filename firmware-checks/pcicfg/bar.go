@@ -1,7 +1,7 @@
 package pcicfg
 
-// Bits of a Base Address Register (PCI Express Base Specification, "Base
-// Address Registers").
+// Bits of a Base Address Register (PCIe 6.0 §7.5.1.2.1) and of the Expansion ROM
+// Base Address Register (§7.5.1.2.4).
 const (
 	barIO           = 0x1
 	barIOMask       = ^uint32(0x3)
@@ -9,6 +9,9 @@ const (
 	barTypeMask     = 0x6
 	barPrefetchable = 0x8
 	barMemMask      = ^uint32(0xf)
+
+	romEnable   = 0x1
+	romBaseMask = ^uint32(0x7ff)
 )
 
 // BAR is one Base Address Register that is in use. Its size is not in
@@ -30,12 +33,18 @@ type BAR struct {
 // implemented, or an unassigned 32-bit BAR, which nothing here needs.
 func (d *decoder) bars(n int) []BAR {
 	var bars []BAR
+	add := func(b BAR) {
+		if bars == nil {
+			bars = make([]BAR, 0, n)
+		}
+		bars = append(bars, b)
+	}
 	for i := 0; i < n; i++ {
 		v := d.u32(offBARs + 4*i)
 		switch {
 		case v == 0:
 		case v&barIO != 0:
-			bars = append(bars, BAR{Index: i, IO: true, Address: Hex(v & barIOMask)})
+			add(BAR{Index: i, IO: true, Address: Hex(v & barIOMask)})
 		default:
 			b := BAR{
 				Index:        i,
@@ -52,8 +61,27 @@ func (d *decoder) bars(n int) []BAR {
 					b.Address |= Hex(d.u32(offBARs+4*i)) << 32
 				}
 			}
-			bars = append(bars, b)
+			add(b)
 		}
 	}
 	return bars
+}
+
+// ROM is the Expansion ROM Base Address Register.
+type ROM struct {
+	// Address is the programmed base, 0 when unassigned.
+	Address Hex `json:"address"`
+	// Enabled says that the ROM answers at that address, while the Memory Space
+	// bit of the command register is set.
+	Enabled bool `json:"enabled"`
+}
+
+// rom decodes the register at off, nil when it reads zero: there is no ROM, or
+// an unassigned one.
+func (d *decoder) rom(off int) *ROM {
+	v := d.u32(off)
+	if v == 0 {
+		return nil
+	}
+	return &ROM{Address: Hex(v & romBaseMask), Enabled: v&romEnable != 0}
 }

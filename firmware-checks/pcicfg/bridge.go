@@ -1,7 +1,6 @@
 package pcicfg
 
-// Registers of the type 1 header (PCI Express Base Specification, "Type 1
-// Configuration Space Header").
+// Registers of the type 1 header (PCIe 6.0 §7.5.1.3).
 const (
 	offPrimaryBus     = 0x18
 	offSecondaryBus   = 0x19
@@ -30,6 +29,9 @@ type Bridge struct {
 	Prefetchable Window `json:"prefetchable"`
 	// Prefetchable64 says that the prefetchable window can lie above 4 GiB.
 	Prefetchable64 bool `json:"prefetchable_64"`
+	// NoPrefetchable says that the bridge has no prefetchable window, which is
+	// optional: its registers read zero. Prefetchable is closed then.
+	NoPrefetchable bool `json:"no_prefetchable,omitempty"`
 }
 
 // Window is a range of addresses that a bridge forwards downstream, both ends
@@ -52,12 +54,22 @@ func (w Window) Contains(addr Hex, n uint64) bool {
 	return n > 0 && n <= w.Size() && addr >= w.Base && uint64(addr-w.Base) <= w.Size()-n
 }
 
+// closed is what a window is set to that does not exist.
+var closed = Window{Base: windowGrain + 1, Limit: windowGrain}
+
 func (d *decoder) bridge() *Bridge {
 	b := &Bridge{
 		Primary:     int(d.u8(offPrimaryBus)),
 		Secondary:   int(d.u8(offSecondaryBus)),
 		Subordinate: int(d.u8(offSubordinateBus)),
 		Memory:      d.window(offMemoryBase, offMemoryLimit),
+	}
+	// Registers that are not implemented are hardwired to zero, type bits
+	// included (PCIe 5.0 §7.5.1.3.9), and would decode
+	// as the first MiB.
+	if d.u32(offPrefBase) == 0 {
+		b.NoPrefetchable, b.Prefetchable = true, closed
+		return b
 	}
 	b.Prefetchable = d.window(offPrefBase, offPrefLimit)
 	if d.u16(offPrefBase)&windowType == windowType64 {

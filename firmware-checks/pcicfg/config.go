@@ -13,8 +13,7 @@ const (
 	ExtendedSize     = 4096 // PCI Express extended configuration space
 )
 
-// Offsets in the header common to both header types (PCI Express Base
-// Specification, "PCI-Compatible Configuration Registers").
+// Offsets in the header common to both header types (PCIe 6.0 §7.5.1.1).
 const (
 	offVendor     = 0x00
 	offDevice     = 0x02
@@ -25,6 +24,8 @@ const (
 	offHeaderType = 0x0e
 	offBARs       = 0x10
 	offSubsystem  = 0x2c // type 0 only
+	offROM0       = 0x30 // Expansion ROM, type 0
+	offROM1       = 0x38 // Expansion ROM, type 1
 	offCapPointer = 0x34
 
 	statusCapList       = 0x0010
@@ -42,8 +43,9 @@ type Config struct {
 	// the space the dump holds.
 	Length int `json:"length"`
 
-	Vendor          Hex `json:"vendor"`
-	Device          Hex `json:"device"`
+	Vendor Hex `json:"vendor"`
+	Device Hex `json:"device"`
+	// The subsystem of a bridge is in an optional capability.
 	SubsystemVendor Hex `json:"subsystem_vendor,omitempty"`
 	SubsystemDevice Hex `json:"subsystem_device,omitempty"`
 	// Class is the 24-bit class code: class, subclass, programming interface.
@@ -57,9 +59,13 @@ type Config struct {
 	MultiFunction bool `json:"multi_function,omitempty"`
 
 	BARs   []BAR   `json:"bars,omitempty"`
+	ROM    *ROM    `json:"rom,omitempty"`
 	Bridge *Bridge `json:"bridge,omitempty"`
 
-	// Capabilities are in the order of their lists.
+	// Capabilities are in the order of their lists. Those that are decoded
+	// follow: nil is one that the function lacks or, when it is in Unknown, one
+	// that could not be read. Of the others only their presence is known
+	// ([Config.HasExtended]).
 	Capabilities         []Capability `json:"capabilities,omitempty"`
 	ExtendedCapabilities []Capability `json:"extended_capabilities,omitempty"`
 
@@ -68,6 +74,19 @@ type Config struct {
 	ResizableBARs []ResizableBAR `json:"resizable_bars,omitempty"`
 	ATS           *ATS           `json:"ats,omitempty"`
 	AER           *AER           `json:"aer,omitempty"`
+
+	VFResizableBARs []ResizableBAR   `json:"vf_resizable_bars,omitempty"`
+	SRIOV           *SRIOV           `json:"sriov,omitempty"`
+	PRI             *PRI             `json:"pri,omitempty"`
+	PASID           *PASID           `json:"pasid,omitempty"`
+	ARI             *ARI             `json:"ari,omitempty"`
+	DPC             *DPC             `json:"dpc,omitempty"`
+	L1Substates     *L1Substates     `json:"l1_substates,omitempty"`
+	DataLinkFeature *DataLinkFeature `json:"data_link_feature,omitempty"`
+	Physical16      *PhysicalLayer   `json:"physical_16,omitempty"`
+	Physical32      *PhysicalLayer   `json:"physical_32,omitempty"`
+	Physical64      *PhysicalLayer   `json:"physical_64,omitempty"`
+	Device3         *Device3         `json:"device_3,omitempty"`
 
 	// ExtendedRead says that the list of extended capabilities was read to its
 	// end, or that the function has no extended space: a capability missing
@@ -138,8 +157,10 @@ func (d *decoder) header() {
 		c.SubsystemVendor = Hex(d.u16(offSubsystem))
 		c.SubsystemDevice = Hex(d.u16(offSubsystem + 2))
 		c.BARs = d.bars(6)
+		c.ROM = d.rom(offROM0)
 	case 1:
 		c.BARs = d.bars(2)
+		c.ROM = d.rom(offROM1)
 		c.Bridge = d.bridge()
 	default:
 		d.unknown("header type %d is neither an endpoint (0) nor a PCI-to-PCI bridge (1)", c.HeaderType)

@@ -6,8 +6,7 @@ import "fmt"
 // Register, bits 7:4.
 type PortType int
 
-// Port types (PCI Express Base Specification, "PCI Express Capabilities
-// Register").
+// Port types (PCIe 6.0 §7.5.3.2).
 const (
 	Endpoint             PortType = 0x0
 	LegacyEndpoint       PortType = 0x1
@@ -45,43 +44,46 @@ func (t PortType) String() string {
 	return fmt.Sprintf("port type %d", int(t))
 }
 
-// Registers and fields of the PCI Express Capability structure (PCI Express
-// Base Specification, section 7.5.3 in revisions 4.0 and later).
+// Layout of the PCI Express Capability structure (PCIe 6.0 §7.5.3). The link and
+// slot registers in it are in link.go and slot.go. Device Status 2 has no bit
+// defined that bears on anything here.
 const (
 	expFlags   = 0x02
 	expDevCap  = 0x04
 	expDevCtl  = 0x08
-	expLnkCap  = 0x0c
-	expLnkSta  = 0x12
+	expDevSta  = 0x0a
 	expDevCap2 = 0x24
-	expLnkCap2 = 0x2c
+	expDevCtl2 = 0x28
 
 	expSizeDevice = 0x0c // through the device registers, version 1 endpoints without a link
 	expSizeLink   = 0x14 // through the link registers
+	expSizeSlot   = 0x1c // through the slot registers
 	expSizeV2     = 0x3c // version 2 always has every register
+
+	expVersionMask = 0xf // Capabilities 3:0
+	expPortBit     = 4   // Capabilities 7:4
+	expPortMask    = 0xf
+	expSlot        = 1 << 8
+	expFlitMode    = 1 << 15
 
 	expPayloadMask      = 0x7 // Device Capabilities 2:0, 128 bytes << n
 	expExtTagCapable    = 1 << 5
+	expFunctionReset    = 1 << 28
 	expRelaxedOrdering  = 1 << 4
 	expPayloadShift     = 5 // Device Control 7:5
 	expExtTagEnable     = 1 << 8
 	expNoSnoop          = 1 << 11
 	expReadRequestShift = 12 // Device Control 14:12
-	expSpeedMask        = 0xf
-	expWidthShift       = 4 // bits 9:4
-	expWidthMask        = 0x3f
-	expLinkTraining     = 1 << 11
-	expLinkActive       = 1 << 13
-	expActiveReporting  = 1 << 20 // Link Capabilities: the active bit is meaningful
+)
 
-	expAtomicRouting       = 1 << 6
-	expAtomic32Completer   = 1 << 7
-	expAtomic64Completer   = 1 << 8
-	expAtomic128Completer  = 1 << 9
-	expTag10Completer      = 1 << 16
-	expTag10Requester      = 1 << 17
-	expSpeedVectorMask     = 0xfe // Link Capabilities 2, bits 7:1
-	expSpeedVectorFirstBit = 1
+// Bits of the Device Status register (PCIe 6.0 §7.5.3.5). The errors stay until
+// cleared and are set even where AER is not implemented.
+const (
+	DeviceCorrectable        = 1 << 0
+	DeviceNonFatal           = 1 << 1
+	DeviceFatal              = 1 << 2
+	DeviceUnsupportedRequest = 1 << 3
+	DeviceTransactionPending = 1 << 5
 )
 
 // Express is the decoded PCI Express capability.
@@ -89,50 +91,32 @@ type Express struct {
 	Offset  int      `json:"offset"`
 	Version int      `json:"version"`
 	Port    PortType `json:"port"`
+	// FlitModeSupported says that the port can run its link in Flit Mode.
+	FlitModeSupported bool `json:"flit_mode_supported,omitempty"`
 
 	// The largest payload the function supports and the one in use, in bytes.
 	MaxPayloadSupported int `json:"max_payload_supported"`
 	MaxPayload          int `json:"max_payload"`
 	// MaxReadRequest is the largest read the function may ask for, in bytes.
-	MaxReadRequest        int                  `json:"max_read_request"`
-	RelaxedOrdering       bool                 `json:"relaxed_ordering"`
-	NoSnoop               bool                 `json:"no_snoop"`
-	ExtendedTagsSupported bool                 `json:"extended_tags_supported"`
-	ExtendedTags          bool                 `json:"extended_tags"`
-	DeviceCapabilities    Hex                  `json:"device_capabilities"`
-	DeviceControl         Hex                  `json:"device_control"`
-	Link                  *Link                `json:"link,omitempty"`
-	DeviceCapabilities2   *DeviceCapabilities2 `json:"device_capabilities_2,omitempty"`
-}
+	MaxReadRequest        int  `json:"max_read_request"`
+	RelaxedOrdering       bool `json:"relaxed_ordering"`
+	NoSnoop               bool `json:"no_snoop"`
+	ExtendedTagsSupported bool `json:"extended_tags_supported"`
+	ExtendedTags          bool `json:"extended_tags"`
+	// FunctionReset says that the function can be reset by itself.
+	FunctionReset      bool `json:"function_reset,omitempty"`
+	DeviceCapabilities Hex  `json:"device_capabilities"`
+	DeviceControl      Hex  `json:"device_control"`
+	DeviceStatus       Hex  `json:"device_status"`
 
-// Link is the state of the link on the far side of a port, or towards the root
-// for an endpoint and an upstream port.
-type Link struct {
-	// Speeds are PCI Express generations: 1 is 2.5 GT/s, 5 is 32 GT/s; 0 is
-	// not a valid encoding and is what an absent link may read.
-	MaxSpeed int `json:"max_speed"`
-	Speed    int `json:"speed"`
-	// Widths are lane counts.
-	MaxWidth int  `json:"max_width"`
-	Width    int  `json:"width"`
-	Training bool `json:"training,omitempty"`
-	// Active is nil when the port does not report whether its link is up.
-	Active *bool `json:"active,omitempty"`
-	// SupportedSpeeds are the generations of Link Capabilities 2, empty before
-	// version 2 of the capability.
-	SupportedSpeeds []int `json:"supported_speeds,omitempty"`
-}
-
-// DeviceCapabilities2 are the parts of that register that bear on peer to peer
-// traffic.
-type DeviceCapabilities2 struct {
-	Raw            Hex  `json:"raw"`
-	AtomicRouting  bool `json:"atomic_routing"`
-	Atomic32       bool `json:"atomic_32_completer"`
-	Atomic64       bool `json:"atomic_64_completer"`
-	CAS128         bool `json:"cas_128_completer"`
-	Tag10Completer bool `json:"tag10_completer"`
-	Tag10Requester bool `json:"tag10_requester"`
+	// Link is nil for functions without one, those integrated in the root
+	// complex. Slot is nil for ports without one. The second registers are
+	// nil before version 2 of the capability.
+	Link                *Link                `json:"link,omitempty"`
+	Link2               *Link2               `json:"link_2,omitempty"`
+	Slot                *Slot                `json:"slot,omitempty"`
+	DeviceCapabilities2 *DeviceCapabilities2 `json:"device_capabilities_2,omitempty"`
+	DeviceControl2      *DeviceControl2      `json:"device_control_2,omitempty"`
 }
 
 func (d *decoder) express(off int) {
@@ -144,8 +128,9 @@ func (d *decoder) express(off int) {
 	devCap, devCtl := d.u32(off+expDevCap), d.u16(off+expDevCtl)
 	e := &Express{
 		Offset:                off,
-		Version:               int(flags & 0xf),
-		Port:                  PortType(flags >> 4 & 0xf),
+		Version:               int(flags & expVersionMask),
+		Port:                  PortType(flags >> expPortBit & expPortMask),
+		FlitModeSupported:     flags&expFlitMode != 0,
 		MaxPayloadSupported:   128 << (devCap & expPayloadMask),
 		MaxPayload:            128 << (devCtl >> expPayloadShift & expPayloadMask),
 		MaxReadRequest:        128 << (devCtl >> expReadRequestShift & expPayloadMask),
@@ -153,45 +138,32 @@ func (d *decoder) express(off int) {
 		NoSnoop:               devCtl&expNoSnoop != 0,
 		ExtendedTagsSupported: devCap&expExtTagCapable != 0,
 		ExtendedTags:          devCtl&expExtTagEnable != 0,
+		FunctionReset:         devCap&expFunctionReset != 0,
 		DeviceCapabilities:    Hex(devCap),
 		DeviceControl:         Hex(devCtl),
+		DeviceStatus:          Hex(d.u16(off + expDevSta)),
 	}
 	d.cfg.Express = e
-	if e.Port == IntegratedEndpoint || e.Port == RootComplexCollector {
-		return // no link behind or before it
+	hasLink := e.Port != IntegratedEndpoint && e.Port != RootComplexCollector
+	if hasLink && d.capture(name+" link", off, expSizeLink) {
+		e.Link = d.link(off)
 	}
-	if !d.capture(name+" link", off, expSizeLink) {
-		return
-	}
-	lnkCap, lnkSta := d.u32(off+expLnkCap), d.u16(off+expLnkSta)
-	e.Link = &Link{
-		MaxSpeed: int(lnkCap & expSpeedMask),
-		MaxWidth: int(lnkCap >> expWidthShift & expWidthMask),
-		Speed:    int(lnkSta & expSpeedMask),
-		Width:    int(lnkSta >> expWidthShift & expWidthMask),
-		Training: lnkSta&expLinkTraining != 0,
-	}
-	if lnkCap&expActiveReporting != 0 {
-		active := lnkSta&expLinkActive != 0
-		e.Link.Active = &active
+	if e.hasSlot(flags) && d.capture(name+" slot", off, expSizeSlot) {
+		e.Slot = d.slot(off)
 	}
 	if e.Version < 2 || !d.capture(name+" version 2", off, expSizeV2) {
 		return
 	}
-	devCap2 := d.u32(off + expDevCap2)
-	e.DeviceCapabilities2 = &DeviceCapabilities2{
-		Raw:            Hex(devCap2),
-		AtomicRouting:  devCap2&expAtomicRouting != 0,
-		Atomic32:       devCap2&expAtomic32Completer != 0,
-		Atomic64:       devCap2&expAtomic64Completer != 0,
-		CAS128:         devCap2&expAtomic128Completer != 0,
-		Tag10Completer: devCap2&expTag10Completer != 0,
-		Tag10Requester: devCap2&expTag10Requester != 0,
+	e.DeviceCapabilities2 = deviceCapabilities2(d.u32(off + expDevCap2))
+	e.DeviceControl2 = deviceControl2(d.u16(off + expDevCtl2))
+	if e.Link != nil {
+		e.Link.SupportedSpeeds = d.supportedSpeeds(off)
+		e.Link2 = d.link2(off)
 	}
-	speeds := d.u32(off+expLnkCap2) & expSpeedVectorMask >> expSpeedVectorFirstBit
-	for gen := 1; speeds != 0; gen, speeds = gen+1, speeds>>1 {
-		if speeds&1 != 0 {
-			e.Link.SupportedSpeeds = append(e.Link.SupportedSpeeds, gen)
-		}
-	}
+}
+
+// hasSlot reports whether e has slot registers: the bit for it is undefined in
+// anything but downstream ports.
+func (e *Express) hasSlot(flags uint16) bool {
+	return flags&expSlot != 0 && (e.Port == RootPort || e.Port == DownstreamPort)
 }

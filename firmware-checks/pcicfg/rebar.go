@@ -2,8 +2,9 @@ package pcicfg
 
 import "math/bits"
 
-// Resizable BAR Extended Capability (PCI Express Base Specification). Pairs of
-// a capability and a control register, one pair per resizable BAR. A size code
+// Resizable BAR and VF Resizable BAR Extended Capabilities (PCIe 6.0 §7.8.6 and
+// §7.8.7), which share one layout. Pairs of a capability and a control
+// register, one pair per resizable BAR. A size code
 // n stands for 1 MiB << n. Codes 0 to 27 (128 TiB) are bits 31:4 of the
 // capability register, codes 28 to 43 (256 TiB to 8 EiB) bits 31:16 of the
 // control register; headers made before the latter existed mask them away.
@@ -25,7 +26,8 @@ const (
 	rebarUnitSizeShift = 20
 )
 
-// ResizableBAR is one entry of the Resizable BAR capability.
+// ResizableBAR is one entry of the Resizable BAR capability, or of that for the
+// BARs of virtual functions.
 type ResizableBAR struct {
 	// BAR is the index of the register, 0 to 5.
 	BAR int `json:"bar"`
@@ -54,9 +56,8 @@ func SizeOfCode(code int) uint64 {
 	return 1 << (code + rebarUnitSizeShift)
 }
 
-func (d *decoder) rebar(off int) {
-	const name = "Resizable BAR"
-	if d.cfg.ResizableBARs != nil || !d.capture(name, off, rebarFirst+rebarStride) {
+func (d *decoder) rebar(name string, off int, into *[]ResizableBAR) {
+	if *into != nil || !d.capture(name, off, rebarFirst+rebarStride) {
 		return
 	}
 	n := int(d.u32(off+rebarFirst+rebarCtl) >> rebarCountShift & rebarCountMask)
@@ -67,13 +68,15 @@ func (d *decoder) rebar(off int) {
 	if !d.capture(name, off, rebarFirst+n*rebarStride) {
 		return
 	}
-	for i := range n {
+	entries := make([]ResizableBAR, n)
+	for i := range entries {
 		pair := off + rebarFirst + i*rebarStride
 		capable, ctl := d.u32(pair), d.u32(pair+rebarCtl)
-		d.cfg.ResizableBARs = append(d.cfg.ResizableBARs, ResizableBAR{
+		entries[i] = ResizableBAR{
 			BAR:   int(ctl & rebarIndexMask),
 			Sizes: Hex(capable>>rebarCapShift) | Hex(ctl>>rebarCtlHighShift)<<rebarCapCodes,
 			Size:  SizeOfCode(int(ctl >> rebarSizeShift & rebarSizeMask)),
-		})
+		}
 	}
+	*into = entries
 }
