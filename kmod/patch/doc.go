@@ -8,12 +8,21 @@
 //
 // [Plan] reads a tree through an [io/fs.FS], works in memory and writes nothing.
 // Each edit ends as applied, already applied, not needed (with the reason and
-// the lines that show it) or refused. If one edit is refused, [Result.Write]
-// writes nothing at all.
+// the lines that show it) or refused. If one edit is refused, nothing is written at all.
+//
+// A tree serves all GPU families, since one driver does: it gets the edits that any of them needs, and
+// the report tells for each family which matter. From 580 on the core edits touch two files, and
+// only for Turing, Ampere and Ada; on Blackwell from 590 on there is none.
 //
 // An edited line ends with a comment that names the edit ("// mkp2pimg P2P-E4-CREATE"): readers see
 // whose work it is, and a second run finds the edit already applied. Without the comment an edit counts as
-// already applied if all that it would prove holds, as in a tree that a fork has edited.
+// already applied if all that it would prove holds. Trees that carry the whole pattern of another
+// P2P driver are refused ([Forks]): an edit on top of one that does the same in another way would count an
+// address twice.
+//
+// Edits are not undone by patterns: what a pattern matched, such as the hash in the name of a stub, is
+// gone once it is replaced. [Result.WriteUndo] records the lines before and after each edit in the tree,
+// and [Revert] puts them back, last edit first, where they are still what was written.
 //
 // # Adding an edit
 //

@@ -60,7 +60,7 @@ func wrap(text string) string {
 	const width = 76
 	var b strings.Builder
 	n := 0
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		switch {
 		case n == 0:
 		case n+1+len(word) > width:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 )
 
 // TreeError reports that a tree is not a full open-gpu-kernel-modules source tree.
@@ -70,13 +71,13 @@ func kernelPartOnly(tree fs.FS, versionMK []byte, m [][]byte) error {
 	if m != nil {
 		from = fmt.Sprintf("git clone --depth 1 -b %s %s", m[1], upstream)
 	}
-	what := "src/nvidia, the source of the resource manager, is missing"
-	for _, name := range precompiled {
-		if _, err := fs.Stat(tree, name); err == nil {
-			what += ": the tree has it precompiled, as " + name + ", like packages for DKMS do"
-			break
-		}
+	has := ""
+	if i := slices.IndexFunc(precompiled, func(name string) bool {
+		_, err := fs.Stat(tree, name)
+		return err == nil
+	}); i >= 0 {
+		has = ": the tree has it precompiled, as " + precompiled[i] + ", like packages for DKMS do"
 	}
-	return &TreeError{what + ". The edits need the whole source: " + from +
+	return &TreeError{"src/nvidia, the source of the resource manager, is missing" + has + ". The edits need the whole source: " + from +
 		", or \"apt-get source nvidia-open-gpu-kernel-modules\" where Debian has the release"}
 }
