@@ -36,6 +36,11 @@ test-network: ## tests that ask the real Debian mirror
 patch-matrix: ## release by edit over TREES, a folder of source trees or a bare git clone with tags
 	MKP2PIMG_TREES=$(abspath $(TREES)) $(GO) test -timeout 60m -count 1 -run TestMatrix -v ./kmod/patch
 
+.PHONY: catalog-matrix
+catalog-matrix: ## load options and GPU names of the catalog against the source trees in TREES
+	MKP2PIMG_TREES=$(abspath $(TREES)) $(GO) test -timeout 60m -count 1 \
+		-run 'OffersAreThoseOfTheSource|GPUsAreThoseOfTheDriver' -v ./kmod/catalog
+
 # What the targets below compile with: the toolchain that a build left in the
 # cache, and the headers in it.
 TOOLCHAIN ?= $(patsubst %/,%,$(lastword $(wildcard $(HOME)/.cache/mkp2pimg/unpacked/toolchain-*/)))
@@ -51,6 +56,11 @@ compile-matrix: ## compile what the edits touch in each source tree of the folde
 objects: ## nv-kernel.o of each source tree in TREES, as it is and edited, into the folder OBJECTS
 	MKP2PIMG_TREES=$(abspath $(TREES)) MKP2PIMG_TOOLCHAIN=$(TOOLCHAIN) MKP2PIMG_OBJECTS=$(abspath $(OBJECTS)) \
 		$(GO) test -timeout 180m -count 1 -run TestObjects -v ./kmod/build
+
+.PHONY: compare-objects
+compare-objects: ## what differs, function by function, in the pairs that "make objects" left in the folder OBJECTS
+	MKP2PIMG_TREES=$(abspath $(TREES)) MKP2PIMG_OBJECTS=$(abspath $(OBJECTS)) \
+		$(GO) test -timeout 30m -count 1 -run TestObjects -v ./kmod/objdiff
 
 .PHONY: bench-build
 bench-build: ## build time of the needed modules against the own "make modules" of the source tree TREE
