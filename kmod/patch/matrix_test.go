@@ -92,6 +92,7 @@ func checkTree(t *testing.T, tree fs.FS, edits []Edit, first bool) string {
 	assertReverts(t, tree, result)
 	if first {
 		assertRefusesBroken(t, tree)
+		assertRevertsSteps(t, tree)
 		assertToolsTake(t, tree, result, "patch", "git apply", "git am")
 	}
 	return row
@@ -168,6 +169,32 @@ func assertReverts(t *testing.T, tree fs.FS, r *Result) {
 		assert.True(t, f.Stock, f.Path)
 	}
 	assert.True(t, maps.Equal(before, snapshot(t, dir)), "the tree is not what it was")
+}
+
+// assertRevertsSteps edits in two steps and takes both back at once.
+func assertRevertsSteps(t *testing.T, tree fs.FS) {
+	whole, err := Plan(tree, P2P(All))
+	require.NoError(t, err)
+	dir, before := changedFiles(t, tree, whole)
+	for _, mode := range []Mode{Minimal, All} {
+		r, err := Plan(layers{os.DirFS(dir), tree}, P2P(mode))
+		require.NoError(t, err)
+		require.NoError(t, r.WriteUndo(dir))
+	}
+	done, err := Revert(dir)
+	require.NoError(t, err)
+	assert.Len(t, done.Edits, len(whole.Series()))
+	assert.True(t, maps.Equal(before, snapshot(t, dir)), "the tree is not what it was")
+}
+
+// layers is a tree some of whose files lie in another.
+type layers struct{ top, below fs.FS }
+
+func (l layers) Open(name string) (fs.File, error) {
+	if f, err := l.top.Open(name); err == nil {
+		return f, nil
+	}
+	return l.below.Open(name)
 }
 
 // fileOver is a tree with one file replaced.
