@@ -7,6 +7,18 @@ import (
 	"mkp2pimg/firmware-checks/facts"
 )
 
+var above4GDoc = Doc{
+	ID:       Above4G,
+	Question: "Has every framebuffer BAR an address above 4 GiB that all bridges forward?",
+	Meaning:  "Peers reach a GPU's memory at the address of this BAR. Below 4 GiB there is no room for one as large as the memory, and without an address, or outside the window of a bridge, nothing reaches it.",
+	Fix:      "Enable Above 4G Decoding in the firmware setup and switch CSM off; on server boards raise the size of the 64-bit MMIO region (MMIO High Size). Without either, boot with pci=realloc.",
+	Outcomes: []Outcome{
+		{Pass, "the BAR lies above 4 GiB and within the windows of the bridges above it"},
+		{Fail, "it lies below, has no address, lies outside the window of a bridge, or the GPU has no such BAR"},
+		{Unknown, "the BARs could not be read"},
+	},
+}
+
 // above4G asks whether the firmware gave every framebuffer BAR an address above
 // 4 GiB. Below, there is no room for a BAR as large as the GPU's memory.
 func above4G(f *facts.Facts) []Finding {

@@ -30,6 +30,20 @@ func (p acsPort) pairs() [][2]string {
 	return p.crossings
 }
 
+var acsRedirectDoc = Doc{
+	ID:       ACSRedirect,
+	Question: "Does an access control on the path of a pair send peer traffic to the root complex?",
+	Meaning:  "A switch port that redirects takes the traffic of GPUs below one switch up to the root complex and back: about half the bandwidth, and loss where the IOMMU translates. On root ports with one GPU each it changes nothing, since their traffic crosses the root complex in any case.",
+	Fix:      "Clear the redirecting controls of the ports named, with pci=config_acs= (kernel 6.12), pci=disable_acs_redir= (4.19) or setpci; the finding has the words for its machine.",
+	Outcomes: []Outcome{
+		{Pass, "no port redirects, or only ports that the traffic passes through to the root complex anyway"},
+		{Warn, "a switch port redirects, or a root port does in front of a translating IOMMU"},
+		{Fail, "a switch port redirects into a translating IOMMU"},
+		{Skip, "there is one GPU"},
+		{Unknown, "the capability could not be read"},
+	},
+}
+
 // acsRedirect asks whether an access control on the path of a pair redirects
 // peer traffic to the root complex.
 //

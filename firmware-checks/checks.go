@@ -28,21 +28,29 @@ const (
 // ID names a kind of finding. IDs are stable across releases.
 type ID string
 
-// The findings.
+// The findings about the fabric between GPUs.
 const (
-	GPUPresent  ID = "P2P-GPU-PRESENT"
 	GPUPair     ID = "P2P-GPU-PAIR"
-	Virtual     ID = "P2P-VIRTUAL"
-	Above4G     ID = "P2P-ABOVE-4G"
-	ReBAR       ID = "P2P-REBAR"
 	ACSRedirect ID = "P2P-ACS-REDIRECT"
 	IOMMU       ID = "P2P-IOMMU"
 	CommandLine ID = "P2P-CMDLINE"
 )
 
-// IDs returns the IDs of all findings, in the order of the report.
+// The findings about GPUs, their BARs, the driver and the platform.
+const (
+	GPUPresent ID = "P2P-GPU-PRESENT"
+	Virtual    ID = "P2P-VIRTUAL"
+	Above4G    ID = "P2P-ABOVE-4G"
+	ReBAR      ID = "P2P-REBAR"
+)
+
+// IDs returns the IDs of all findings of [Run], in the order of the report.
 func IDs() []ID {
-	return []ID{GPUPresent, GPUPair, Virtual, Above4G, ReBAR, ACSRedirect, IOMMU, CommandLine}
+	var ids []ID
+	for _, f := range families {
+		ids = append(ids, f.doc.ID)
+	}
+	return ids
 }
 
 // Evidence is one thing that was read.
@@ -71,17 +79,22 @@ type Finding struct {
 	StandIn bool `json:"stand_in,omitempty"`
 }
 
-// families are the checks, in the order of the report: each returns its
-// findings about f.
-var families = []func(f *facts.Facts) []Finding{
-	gpuPresent,
-	gpuPair,
-	virtual,
-	above4G,
-	rebar,
-	acsRedirect,
-	iommu,
-	commandLine,
+// family is a kind of finding: what it is about, and what it finds in f.
+type family struct {
+	doc Doc
+	run func(f *facts.Facts) []Finding
+}
+
+// families are in the order of the report.
+var families = []family{
+	{gpuPresentDoc, gpuPresent},
+	{gpuPairDoc, gpuPair},
+	{virtualDoc, virtual},
+	{above4GDoc, above4G},
+	{rebarDoc, rebar},
+	{acsRedirectDoc, acsRedirect},
+	{iommuDoc, iommu},
+	{commandLineDoc, commandLine},
 }
 
 // Run judges f. The order of the findings is that of the families, within a
@@ -90,7 +103,7 @@ func Run(f *facts.Facts) []Finding {
 	standIn := slices.ContainsFunc(f.GPUs(), func(d *facts.Device) bool { return d.StandIn })
 	var all []Finding
 	for _, family := range families {
-		found := family(f)
+		found := family.run(f)
 		slices.SortStableFunc(found, func(a, b Finding) int {
 			return cmp.Compare(severity(b.Status), severity(a.Status))
 		})

@@ -44,6 +44,18 @@ type placebo struct{ param, why, fix string }
 // address is a PCI address with or without its domain.
 var address = regexp.MustCompile(`^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
+var commandLineDoc = Doc{
+	ID:       CommandLine,
+	Question: "Is there a parameter on the kernel's command line that does not do what it seems to?",
+	Meaning:  "Who believes that a parameter has cleared ACS or passed addresses through looks for the cause elsewhere. It weighs nothing in the verdict: what it failed to set has a finding of its own.",
+	Fix:      "Replace the parameter as the finding says.",
+	Outcomes: []Outcome{
+		{Pass, "no such parameter is there"},
+		{Warn, "at least one is"},
+		{Unknown, "the command line could not be read"},
+	},
+}
+
 // commandLine looks for parameters that do nothing for peer-to-peer, or less
 // than they seem to.
 func commandLine(f *facts.Facts) []Finding {

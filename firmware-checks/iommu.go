@@ -22,6 +22,18 @@ func translates(f *facts.Facts, d *facts.Device) bool {
 	return g != nil && (g.Type == domainDMA || g.Type == domainDMAFlush)
 }
 
+var iommuDoc = Doc{
+	ID:       IOMMU,
+	Question: "Does an IOMMU translate the DMA of a GPU?",
+	Meaning:  "The address of a peer's BAR is not an address that a translating IOMMU knows: transfers end in faults, zeros or silently wrong data.",
+	Fix:      "Boot with iommu=pt, or turn the IOMMU off.",
+	Outcomes: []Outcome{
+		{Pass, "no IOMMU is in use, or it passes addresses through"},
+		{Fail, "the default domain of a GPU's group translates"},
+		{Unknown, "the kernel does not tell the type of the group"},
+	},
+}
+
 // iommu asks whether an IOMMU translates the DMA of a GPU. The kernel's log is
 // no witness: "Default domain type: Translated" is printed even when the IOMMU
 // is off.

@@ -10,6 +10,20 @@ import (
 	"mkp2pimg/firmware-checks/facts"
 )
 
+var rebarDoc = Doc{
+	ID:       ReBAR,
+	Question: "Is every framebuffer BAR as large as it can be, and if not, what keeps it small?",
+	Meaning:  "The driver's peer mappings over BAR1 need a BAR that covers all of the GPU's memory. It may be held back by the video BIOS, by the firmware or the window of a bridge, or left small by the driver, which does not enlarge it unless told to.",
+	Fix:      "Enable Re-Size BAR Support in the firmware setup, with Above 4G Decoding on and CSM off; where the windows have room, load nvidia.ko with NVreg_EnableResizableBar=1. Cards that list no large size need a newer video BIOS.",
+	Outcomes: []Outcome{
+		{Pass, "the BAR is at its largest, or fixed at more than 256 MiB"},
+		{Warn, "it is smaller than it can be, and the windows above it have room"},
+		{Fail, "the window of a bridge is too small for it, the video BIOS offers no larger size, or nothing can enlarge it"},
+		{Skip, "the BAR has no address, or the GPU does not answer"},
+		{Unknown, "the capability could not be read"},
+	},
+}
+
 // rebar asks whether every framebuffer BAR is as large as it can be. The
 // driver's peer mappings over BAR1 need it to cover all of the GPU's memory;
 // the sizes a GPU offers reach up to that.

@@ -19,6 +19,31 @@ const (
 	MailboxFallthrough ID = "P2P-MAILBOX-FALLTHROUGH"
 )
 
+var rmPathDoc = Doc{
+	ID:       RMPath,
+	Question: "Over which path does the loaded driver let two GPUs reach each other?",
+	Meaning:  "The driver chooses NVLink-C2C, NVLink, PCIe BAR1 or a PCIe mailbox, or grants none, in which case programs stage their data through host memory.",
+	Fix:      "Depends on the reason the driver gives: its table of chipsets (CNS), the GPU (GNS), the topology (TNS), a registry key (DR), or none (NS).",
+	Outcomes: []Outcome{
+		{Pass, "the driver grants a path in both directions"},
+		{Warn, "it grants one direction, the mailbox in place of BAR1, or a mailbox that was forced"},
+		{Fail, "it grants none, or one that it cannot map"},
+		{Skip, "it has fewer than two GPUs"},
+		{Unknown, "it does not tell"},
+	},
+}
+
+var mailboxDoc = Doc{
+	ID:       MailboxFallthrough,
+	Question: "Was a mailbox granted that the driver has not set up?",
+	Meaning:  "A driver that was told to use BAR1 and cannot sets no mailbox up and grants it all the same: programs are told that the GPUs reach each other, and what they write goes astray without an error.",
+	Fix:      "Let the driver map all memory in BAR1: see P2P-REBAR; take displays off these GPUs. Or do not ask for BAR1.",
+	Outcomes: []Outcome{
+		{Fail, "BAR1 was asked for, and the mailbox is what the driver grants"},
+		{Unknown, "the same, if the driver was told or edited to ask for BAR1"},
+	},
+}
+
 // Request is what the loaded driver was told about peer-to-peer.
 type Request struct {
 	Keys rm.Keys // registry keys that it was loaded with; nil: not known

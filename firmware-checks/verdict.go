@@ -23,6 +23,19 @@ const (
 // doesn't make it.
 const Measured ID = "P2P-MEASURED"
 
+var measuredDoc = Doc{
+	ID:       Measured,
+	Question: "Does data arrive between two GPUs, unchanged and fast enough?",
+	Meaning:  "Everything else predicts; this is what the GPUs did, with every page of the data verified where it arrived.",
+	Fix:      "See the findings that failed: each names a cause. Without one, the finding says what the measurement hints at.",
+	Outcomes: []Outcome{
+		{Pass, "the data of the pair arrived, at the rate to be expected"},
+		{Warn, "it arrived slower"},
+		{Fail, "it did not arrive, arrived wrong, or the transfer hung"},
+		{Unknown, "the measurement does not tell"},
+	},
+}
+
 // Judge sums findings up in a verdict and its reason. One failure blocks. What
 // could not be told outweighs a warning: a machine is called ready or degraded
 // only when every question has an answer.

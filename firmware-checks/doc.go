@@ -1,0 +1,43 @@
+package checks
+
+import "slices"
+
+// Doc describes a kind of finding, whatever the machine.
+type Doc struct {
+	ID ID
+	// Question is what the finding answers.
+	Question string
+	// Meaning says why the answer matters for peer-to-peer traffic.
+	Meaning string
+	// Fix says what helps in general; a finding has the steps for its machine.
+	Fix string
+	// Outcomes say when the finding has which status.
+	Outcomes []Outcome
+}
+
+// Outcome is a status that a kind of finding can have, and when it does.
+type Outcome struct {
+	Status Status
+	When   string
+}
+
+// Docs returns the descriptions of all kinds of findings: those of [Run] in the
+// order of the report, then those that need a loaded driver.
+func Docs() []Doc {
+	var all []Doc
+	for _, f := range families {
+		all = append(all, f.doc)
+	}
+	return append(all, measuredDoc, rmPathDoc, mailboxDoc)
+}
+
+// Explain returns the description of a kind of finding; ok is false for an ID
+// that no finding has.
+func Explain(id ID) (doc Doc, ok bool) {
+	all := Docs()
+	i := slices.IndexFunc(all, func(d Doc) bool { return d.ID == id })
+	if i < 0 {
+		return Doc{}, false
+	}
+	return all[i], true
+}
