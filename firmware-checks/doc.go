@@ -22,13 +22,14 @@ type Outcome struct {
 }
 
 // Docs returns the descriptions of all kinds of findings: those of [Run] in the
-// order of the report, then those that need a loaded driver.
+// order of the report, then those of a run that loads a driver or changes the
+// machine.
 func Docs() []Doc {
 	var all []Doc
 	for _, f := range families {
 		all = append(all, f.doc)
 	}
-	return append(all, measuredDoc, rmPathDoc, mailboxDoc)
+	return append(all, measuredDoc, rmPathDoc, mailboxDoc, acsChangedDoc)
 }
 
 // Explain returns the description of a kind of finding; ok is false for an ID

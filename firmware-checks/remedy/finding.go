@@ -8,14 +8,11 @@ import (
 	checks "mkp2pimg/firmware-checks"
 )
 
-// ACSChanged is the ID of the finding about what [Clear] changed.
-const ACSChanged checks.ID = "P2P-ACS-CHANGED"
-
-// Finding says what came of clearing the ports of a plan. before are the
+// Finding is [checks.ACSChanged]: what came of clearing the ports of a plan. before are the
 // findings about the machine as it was: where the redirect did harm, that it is
 // gone holds only until the machine starts anew, which is a warning.
 func Finding(before []checks.Finding, plan Plan, done []Change, failure error) checks.Finding {
-	found := checks.Finding{ID: ACSChanged, Status: checks.Skip, Title: "no ACS redirect between GPUs to clear",
+	found := checks.Finding{ID: checks.ACSChanged, Status: checks.Skip, Title: "no ACS redirect between GPUs to clear",
 		Meaning: "Nothing was changed: the other findings are about the machine as it started."}
 	var harm []checks.Finding
 	for _, b := range before {

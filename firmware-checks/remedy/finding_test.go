@@ -49,7 +49,7 @@ func TestFinding(t *testing.T) {
 				require.NoError(t, err)
 			}
 			found := remedy.Finding(checks.Run(f), plan, done, tt.failure)
-			assert.Equal(t, remedy.ACSChanged, found.ID)
+			assert.Equal(t, checks.ACSChanged, found.ID)
 			assert.Equal(t, tt.status, found.Status)
 			assert.Equal(t, tt.title, found.Title)
 			assert.Contains(t, found.Meaning, tt.meaning)
