@@ -49,6 +49,7 @@ func sample(t *testing.T) *Netboot {
 			Inputs: []Input{
 				{Role: "libc", Name: "libc6", Version: "2.36-9+deb12u14", Origin: "http://deb.debian.org/debian/pool/main/g/glibc/libc6_2.36-9+deb12u14_amd64.deb", SHA256: strings.Repeat("ab", 32), Size: 12, Licence: "LGPL-2.1-or-later", Shipped: true},
 				{Role: "userspace", Name: "libcuda1", Version: "535.261.03-1", Origin: "http://deb.debian.org/debian/pool/non-free/n/x/libcuda1_535.261.03-1_amd64.deb", SHA256: strings.Repeat("cd", 32), Size: 13, Licence: "LicenseRef-NVIDIA-driver", Shipped: true},
+				{Role: "firmware", Name: "NVIDIA-Linux-x86_64", Version: "535.261.03", Origin: "NVIDIA-Linux-x86_64-535.261.03.run", SHA256: strings.Repeat("23", 32), Size: 16, Shipped: true},
 				{Role: "toolchain", Name: "gcc-12", Version: "12.2.0-14", Origin: "http://deb.debian.org/debian/pool/main/g/gcc-12/gcc-12_12.2.0-14_amd64.deb", SHA256: strings.Repeat("ef", 32), Size: 14, Licence: "GPL with runtime exception"},
 				{Role: "driver-source", Name: "nvidia-open-gpu-kernel-modules", Version: "535.261.03", Origin: "http://deb.debian.org/debian/pool/x.orig.tar.xz", SHA256: strings.Repeat("01", 32), Size: 15, Licence: "MIT OR GPL-2.0-only"},
 			},

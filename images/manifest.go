@@ -71,7 +71,7 @@ type Input struct {
 	Role    string `json:"role"` // toolchain, kernel, driver-source, firmware, userspace, libc …
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	Origin  string `json:"origin"` // URL
+	Origin  string `json:"origin"` // URL, or the name of a local file
 	SHA256  string `json:"sha256"`
 	Size    int64  `json:"size"`
 	Licence string `json:"licence"` // SPDX expression, "" if not known

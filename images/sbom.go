@@ -96,7 +96,10 @@ func newPackage(id, name, version string) *spdx.Package {
 func inputPackage(id string, in Input) *spdx.Package {
 	p := newPackage(id, in.Name, in.Version)
 	p.PackageFileName = path.Base(in.Origin)
-	p.PackageDownloadLocation = in.Origin
+	published := strings.Contains(in.Origin, "://")
+	if published {
+		p.PackageDownloadLocation = in.Origin
+	}
 	p.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: in.SHA256}}
 	p.PackageComment = "role: " + in.Role
 	switch {
@@ -105,7 +108,7 @@ func inputPackage(id string, in Input) *spdx.Package {
 	case in.Licence != "":
 		p.PackageLicenseComments = in.Licence
 	}
-	if strings.HasSuffix(in.Origin, ".deb") {
+	if published && strings.HasSuffix(in.Origin, ".deb") {
 		p.PackageExternalReferences = purl("deb/debian/"+in.Name, in.Version, "?arch=amd64")
 	}
 	return p

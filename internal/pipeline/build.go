@@ -235,8 +235,12 @@ func (in *inputs) manifest() ([]images.Input, error) {
 		if err != nil {
 			return nil, err
 		}
+		origin := f.Name
+		if len(f.URLs) > 0 {
+			origin = f.URLs[0]
+		}
 		list = append(list, images.Input{
-			Role: string(input.Role), Name: input.Name, Version: input.Version, Origin: f.URLs[0],
+			Role: string(input.Role), Name: input.Name, Version: input.Version, Origin: origin,
 			SHA256: input.SHA256, Size: input.Size, Licence: input.Licence, Shipped: slices.Contains(shipped, input.Role),
 		})
 	}
