@@ -89,6 +89,11 @@ func checkTree(t *testing.T, tree fs.FS, edits []Edit, first bool) string {
 		require.NoError(t, err, mode)
 		assert.Equal(t, mode == None, len(r.Changed()) == 0, mode)
 	}
+	for _, kernel := range []fs.FS{threeArguments, fourArguments} {
+		r, err := Plan(tree, append(Compat(kernel), edits...))
+		require.NoError(t, err)
+		assertWhole(t, r)
+	}
 	assertReverts(t, tree, result)
 	if first {
 		assertRefusesBroken(t, tree)

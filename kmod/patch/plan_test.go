@@ -319,12 +319,14 @@ func TestEditsAreWhole(t *testing.T) {
 	}
 }
 
+// Headers of kernels before and after pci_resize_resource got a fourth argument.
+var (
+	threeArguments = fstest.MapFS{pciHeader: mapFile("int __must_check pci_resize_resource(struct pci_dev *dev, int i, int size);\n")}
+	fourArguments  = fstest.MapFS{pciHeader: mapFile("int __must_check pci_resize_resource(struct pci_dev *dev, int i, int size,\n\t\t\t\t     int exclude_bars);\n")}
+)
+
 func TestCompat(t *testing.T) {
-	headers := func(prototype string) fs.FS {
-		return fstest.MapFS{"include/linux/pci.h": {Data: []byte(prototype)}}
-	}
-	three := headers("int __must_check pci_resize_resource(struct pci_dev *dev, int i, int size);\n")
-	four := headers("int __must_check pci_resize_resource(struct pci_dev *dev, int i, int size,\n\t\t\t\t     int exclude_bars);\n")
+	three, four := threeArguments, fourArguments
 	for name, test := range map[string]struct {
 		tree    string
 		headers fs.FS

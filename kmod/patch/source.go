@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 )
 
 // source is a tree whose files are read once and edited in memory.
@@ -35,6 +36,9 @@ func (s *source) file(name string) (*file, error) {
 		return nil, err
 	}
 	t := &cText{src: text}
+	if ext := path.Ext(name); ext != ".c" && ext != ".h" {
+		t.code = text // a shell script has "/*" without any comment
+	}
 	f := &file{old: t, new: t, missing: missing}
 	s.files[name] = f
 	return f, nil
