@@ -34,6 +34,18 @@ const (
 	ACSRedirect ID = "P2P-ACS-REDIRECT"
 	IOMMU       ID = "P2P-IOMMU"
 	CommandLine ID = "P2P-CMDLINE"
+
+	LinkWidth      ID = "P2P-LINK-WIDTH"
+	LinkSpeed      ID = "P2P-LINK-SPEED"
+	LinkErrors     ID = "P2P-LINK-ERRORS"
+	Chipset        ID = "P2P-CHIPSET"
+	MaxPayload     ID = "P2P-MAX-PAYLOAD"
+	Ordering       ID = "P2P-RELAXED-ORDERING"
+	Tags           ID = "P2P-EXTENDED-TAGS"
+	Atomics        ID = "P2P-ATOMICS"
+	ATS            ID = "P2P-ATS"
+	PeerSlots      ID = "P2P-PEER-SLOTS"
+	PathPrediction ID = "P2P-PREDICTION"
 )
 
 // The findings about GPUs, their BARs, the driver and the platform.
@@ -94,7 +106,18 @@ var families = []family{
 	{rebarDoc, rebar},
 	{acsRedirectDoc, acsRedirect},
 	{iommuDoc, iommu},
+	{atsDoc, ats},
 	{commandLineDoc, commandLine},
+	{linkWidthDoc, linkWidth},
+	{linkSpeedDoc, linkSpeed},
+	{linkErrorsDoc, linkErrors},
+	{chipsetDoc, chipset},
+	{maxPayloadDoc, maxPayload},
+	{orderingDoc, ordering},
+	{tagsDoc, tags},
+	{atomicsDoc, atomics},
+	{peerSlotsDoc, peerSlots},
+	{predictionDoc, prediction},
 }
 
 // Run judges f. The order of the findings is that of the families, within a

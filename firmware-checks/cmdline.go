@@ -47,13 +47,14 @@ var address = regexp.MustCompile(`^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[
 var commandLineDoc = Doc{
 	ID:       CommandLine,
 	Question: "Is there a parameter on the kernel's command line that does not do what it seems to?",
-	Meaning:  "Who believes that a parameter has cleared ACS or passed addresses through looks for the cause elsewhere. It weighs nothing in the verdict: what it failed to set has a finding of its own.",
+	Meaning:  "Who believes that a parameter has cleared ACS or passed addresses through looks for the cause elsewhere. What it failed to set has a finding of its own.",
 	Fix:      "Replace the parameter as the finding says.",
 	Outcomes: []Outcome{
 		{Pass, "no such parameter is there"},
 		{Warn, "at least one is"},
 		{Unknown, "the command line could not be read"},
 	},
+	Weightless: true,
 }
 
 // commandLine looks for parameters that do nothing for peer-to-peer, or less

@@ -13,6 +13,9 @@ type Doc struct {
 	Fix string
 	// Outcomes say when the finding has which status.
 	Outcomes []Outcome
+	// Weightless findings are for information: none of their statuses changes
+	// the verdict.
+	Weightless bool
 }
 
 // Outcome is a status that a kind of finding can have, and when it does.
@@ -41,4 +44,10 @@ func Explain(id ID) (doc Doc, ok bool) {
 		return Doc{}, false
 	}
 	return all[i], true
+}
+
+// weightless reports whether findings of a kind leave the verdict alone.
+func weightless(id ID) bool {
+	doc, _ := Explain(id)
+	return doc.Weightless
 }

@@ -44,9 +44,8 @@ var measuredDoc = Doc{
 // its data arrived, what could not be told no longer matters, and a failed check
 // is a risk that did not show. [RMPath] says over which path it arrived.
 //
-// [CommandLine] weighs nothing: what a parameter failed to set is judged by the
-// finding about that. Findings about stand-in devices never say anything about
-// GPUs, whatever they are.
+// Findings whose [Doc] says so weigh nothing. Those about stand-in devices never
+// say anything about GPUs, whatever they are.
 func Judge(findings []Finding) (Verdict, string) {
 	if slices.ContainsFunc(findings, func(f Finding) bool { return f.StandIn }) {
 		v, reason := judgeGPUs(findings)
@@ -124,7 +123,7 @@ func joined(findings []Finding, some func(f Finding) bool) string {
 func titles(findings []Finding, s Status) string {
 	var out []string
 	for _, f := range findings {
-		if f.Status == s && f.ID != CommandLine {
+		if f.Status == s && !weightless(f.ID) {
 			out = append(out, fmt.Sprintf("%s: %s", f.ID, strings.TrimPrefix(f.Title, standInPrefix)))
 		}
 	}

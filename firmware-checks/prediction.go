@@ -1,0 +1,222 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"mkp2pimg/firmware-checks/facts"
+	"mkp2pimg/firmware-checks/predict"
+	"mkp2pimg/internal/rm"
+	"mkp2pimg/kmod/catalog"
+	"mkp2pimg/kmod/loadopt"
+)
+
+var predictionDoc = Doc{
+	ID:       PathPrediction,
+	Question: "Over which path will the driver let two GPUs reach each other, and which of its conditions refuses?",
+	Meaning:  "The driver asks a chain of conditions before it grants NVLink-C2C, NVLink, PCIe BAR1 or the mailbox. They are asked here, for the driver as it is and for one with the P2P edits and options. What refuses has a finding of its own, or is up to the driver.",
+	Fix:      "The finding names the first condition that refuses, and what opens it.",
+	Outcomes: []Outcome{
+		{Pass, "the driver grants a path that works"},
+		{Warn, "it grants none or one that does not work, or it granted another than predicted"},
+		{Skip, "there is one GPU"},
+		{Unknown, "the release is not known, or what it asks for is not"},
+	},
+	Weightless: true,
+}
+
+// forecast is what is foretold of a pair, for the driver as it is and with the
+// P2P edits and the options that choose BAR1.
+type forecast struct {
+	is, edited predict.Prediction
+	granted    string // what the loaded driver granted, if that was not foretold
+}
+
+// prediction foretells the path of every pair.
+func prediction(f *facts.Facts) []Finding {
+	gpus := f.GPUs()
+	switch len(gpus) {
+	case 0:
+		return nil
+	case 1:
+		return []Finding{{ID: PathPrediction, Status: Skip, Title: "one GPU, no path to foretell", Devices: addresses(gpus), Meaning: "Peer-to-peer needs two GPUs."}}
+	}
+	driver, whence := driverOf(f)
+	edited, err := withEdits(driver.Release)
+	if err != nil {
+		return []Finding{{
+			ID: PathPrediction, Status: Unknown, Title: "driver " + driver.Release + " is not known", Devices: addresses(gpus), Evidence: []Evidence{whence},
+			Meaning: "Over which path it would let the GPUs reach each other is not known: " + err.Error() + ".",
+			Fix:     "Rely on the measured bandwidth with verified data.",
+		}}
+	}
+	var out []Finding
+	for _, c := range forecasts(f, driver, edited) {
+		found := c.finding(driver.Release)
+		i := slices.IndexFunc(out, func(o Finding) bool { return o.Title == found.Title && o.Meaning == found.Meaning })
+		if i < 0 {
+			found.Evidence = append([]Evidence{whence}, found.Evidence...)
+			out = append(out, found)
+			continue
+		}
+		out[i].Pairs = append(out[i].Pairs, found.Pairs...)
+	}
+	for i := range out {
+		out[i].Title = fmt.Sprintf("%s (%s)", out[i].Title, count(len(out[i].Pairs), "GPU pair"))
+	}
+	return out
+}
+
+// driverOf returns the driver that is loaded or else installed or else the one
+// that an image has by default, as published, with where that is known from.
+func driverOf(f *facts.Facts) (predict.Driver, Evidence) {
+	if n := f.NVIDIA; n != nil && n.Release != "" {
+		keys, _ := rm.ParseKeys(n.Params)
+		return predict.Driver{Release: n.Release, Keys: keys, Resize: paramsMatch(f) == "1"},
+			Evidence{What: "loaded driver", Where: "/proc/driver/nvidia/{version,params}", Raw: n.Release + " with " + keysOf(keys)}
+	}
+	if f.Installed != nil {
+		for _, l := range f.Installed.Libraries {
+			if l.Release != "" {
+				return predict.Driver{Release: l.Release}, Evidence{What: "installed driver", Where: l.Path, Raw: l.Release}
+			}
+		}
+	}
+	release := catalog.Load().Default
+	return predict.Driver{Release: release}, Evidence{What: "driver", Where: "none is loaded or installed", Raw: release + ", the release that images have by default"}
+}
+
+func keysOf(keys rm.Keys) string {
+	var words []string
+	for name, value := range keys {
+		words = append(words, fmt.Sprintf("%s=%#x", name, value))
+	}
+	if words == nil {
+		return "no registry key"
+	}
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+// withEdits returns the driver of a release with the P2P edits, loaded with the
+// options that choose BAR1.
+func withEdits(release string) (predict.Driver, error) {
+	offer, err := catalog.Load().Offer(&catalog.Release{Version: release})
+	if err != nil {
+		return predict.Driver{}, err
+	}
+	return predict.Loaded(release, true, loadopt.Choose(offer, true, nil).Options)
+}
+
+// forecasts foretells each pair once: the driver answers for both directions
+// alike.
+func forecasts(f *facts.Facts, is, edited predict.Driver) []forecast {
+	a, b := predict.Pairs(f, is), predict.Pairs(f, edited)
+	var out []forecast
+	for i := range a {
+		if a[i].A > a[i].B {
+			continue
+		}
+		out = append(out, forecast{is: a[i], edited: b[i], granted: unforeseen(f, a[i], b[i])})
+	}
+	return out
+}
+
+// unforeseen returns what the loaded driver granted to a pair when neither
+// prediction allows for it.
+func unforeseen(f *facts.Facts, predictions ...predict.Prediction) string {
+	if f.NVIDIA == nil {
+		return ""
+	}
+	granted := ""
+	for _, p := range predictions {
+		mismatches, compared := predict.Compare([]predict.Prediction{p}, f.NVIDIA.Survey)
+		if compared == 0 || mismatches == nil {
+			return ""
+		}
+		granted = cmp.Or(granted, mismatches[0].String())
+	}
+	return granted
+}
+
+func (c forecast) finding(release string) Finding {
+	found := Finding{
+		ID: PathPrediction, Pairs: [][2]string{{c.is.A, c.is.B}},
+		Title:    fmt.Sprintf("driver %s: %s; with edits and options: %s", release, wordPath(c.is), wordPath(c.edited)),
+		Evidence: append(outcomeEvidence("driver "+release, c.is), outcomeEvidence("driver "+release+" with edits and options", c.edited)...),
+	}
+	switch {
+	case c.granted != "":
+		found.Status = Warn
+		found.Title = fmt.Sprintf("driver %s granted what was not foretold", release)
+		found.Evidence = append(found.Evidence, Evidence{What: "granted path", Where: "resource manager of the loaded driver", Raw: c.granted})
+		found.Meaning = "The driver decided otherwise than its published source says of these facts: it was changed, or a fact is not what it seems."
+		found.Fix = "Send the facts file with a report of the fault; rely on the measured bandwidth with verified data."
+	case c.is.Path == predict.UnknownPath:
+		found.Status = Unknown
+		found.Meaning = "The conditions of this release are not known."
+		found.Fix = "Rely on the measured bandwidth with verified data."
+	case works(c.is):
+		found.Status = Pass
+		found.Meaning = "As it is, the driver lets these GPUs reach each other."
+	case works(c.edited):
+		found.Status = Warn
+		found.Meaning = "As it is, the driver does not let these GPUs reach each other in a way that works; with the P2P edits and options it does."
+		found.Fix = opens(c.is)
+	default:
+		found.Status = Warn
+		found.Meaning = "Neither as it is nor with the P2P edits and options does the driver let these GPUs reach each other in a way that works."
+		found.Fix = opens(c.edited)
+	}
+	return found
+}
+
+// works says whether a path is granted that works as far as is known.
+func works(p predict.Prediction) bool {
+	return p.Path != rm.NoPath && p.Path != predict.UnknownPath && p.Works != predict.No
+}
+
+// wordPath words a path with its conditions: "PCIe BAR1 if MIG is off".
+func wordPath(p predict.Prediction) string {
+	name := cmp.Or(pathNames[p.Path], "no path")
+	if p.Path == predict.UnknownPath {
+		name = "not known"
+	}
+	if p.Works == predict.No {
+		name += ", which does not work"
+	}
+	if len(p.If) > 0 {
+		name += " if " + strings.Join(p.If, " and ")
+	}
+	return name
+}
+
+// outcomeEvidence says which path a prediction has, and the answers that refuse
+// it or speak against its working.
+func outcomeEvidence(driver string, p predict.Prediction) []Evidence {
+	out := []Evidence{{
+		What: driver, Where: "rules of its source",
+		Raw: fmt.Sprintf("%s, read %v, write %v", cmp.Or(pathNames[p.Path], string(p.Path)), p.Read, p.Write),
+	}}
+	for _, a := range slices.Concat(p.Gates, p.Checks) {
+		if a.Gate == p.Gate || a.Gate.Path != "" && a.Verdict != predict.Yes {
+			out = append(out, Evidence{What: a.Gate.ID + ": " + a.Gate.Question, Where: a.Gate.Source, Raw: fmt.Sprintf("%s, %s", a.Verdict, a.Reason)})
+		}
+	}
+	return out
+}
+
+// opens says what would change the first refusal, or the first reason why the
+// path that is granted does not work.
+func opens(p predict.Prediction) string {
+	if p.Works == predict.No {
+		i := slices.IndexFunc(p.Checks, func(a predict.Answer) bool { return a.Verdict == predict.No })
+		return p.Checks[i].Gate.Opens
+	}
+	if p.Gate != nil && p.Gate.Opens != "" {
+		return p.Gate.Opens
+	}
+	return "Rely on the measured bandwidth with verified data."
+}
