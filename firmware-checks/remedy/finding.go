@@ -8,9 +8,10 @@ import (
 	checks "mkp2pimg/firmware-checks"
 )
 
-// Finding is [checks.ACSChanged]: what came of clearing the ports of a plan. before are the
-// findings about the machine as it was: where the redirect did harm, that it is
-// gone holds only until the machine starts anew, which is a warning.
+// Finding is [checks.ACSChanged]: what came of clearing the ports of a plan.
+// before are the findings about the machine as it was: where the redirect did
+// harm, that it is gone holds only until the machine starts anew, which is a
+// warning.
 func Finding(before []checks.Finding, plan Plan, done []Change, failure error) checks.Finding {
 	found := checks.Finding{ID: checks.ACSChanged, Status: checks.Skip, Title: "no ACS redirect between GPUs to clear",
 		Meaning: "Nothing was changed: the other findings are about the machine as it started."}
@@ -74,7 +75,7 @@ func (p Port) evidence(done []Change) checks.Evidence {
 		e.Where = fmt.Sprintf("%s %#x", e.Where, p.Register)
 		e.Raw = p.Before.String()
 		if p.Left != "" {
-			e.Raw += ", left: " + p.Left
+			e.Raw += " left, " + p.Left
 		}
 	}
 	if i := slices.IndexFunc(done, func(c Change) bool { return c.Port == p.Address }); i >= 0 {

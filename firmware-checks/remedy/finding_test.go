@@ -31,7 +31,7 @@ func TestFinding(t *testing.T) {
 			raw:     []string{"0x001d (SV RR CR UF) before, 0x0011 (SV UF) now", "0x001d (SV RR CR UF) before, 0x0011 (SV UF) now"},
 			meaning: "without effect on the path"},
 		"nothing to do": {machine: onRoot(fixture.ACS(0), gpu(), gpu()), status: checks.Skip, title: "no ACS redirect between GPUs to clear",
-			raw:     []string{"0x0000 (none), left: it does not redirect", "0x0000 (none), left: it does not redirect"},
+			raw:     []string{"0x0000 (none) left, it does not redirect", "0x0000 (none) left, it does not redirect"},
 			meaning: "Nothing was changed"},
 		"no port": {machine: fixture.Machine{}, status: checks.Skip, title: "no ACS redirect between GPUs to clear", meaning: "Nothing was changed"},
 		"failed": {machine: harmful, failure: errors.New("locked down"), status: checks.Warn, title: "the ACS redirect could not be cleared",

@@ -54,6 +54,19 @@ type Port struct {
 	Left string `json:"left,omitempty"`
 }
 
+// String returns what is done with the port: "0000:02:00.0 switch downstream
+// port: 0x001d (SV RR CR UF) -> 0x0011 (SV UF)".
+func (p Port) String() string {
+	name := strings.TrimSpace(p.Address + " " + p.Kind)
+	switch {
+	case p.Left == "":
+		return fmt.Sprintf("%s: %s -> %s", name, p.Before, p.After)
+	case p.Register == 0:
+		return fmt.Sprintf("%s: left, %s", name, p.Left)
+	}
+	return fmt.Sprintf("%s: %s left, %s", name, p.Before, p.Left)
+}
+
 // Changes returns the ports to be changed.
 func (p Plan) Changes() []Port {
 	return slices.DeleteFunc(slices.Clone(p.Ports), func(p Port) bool { return p.Left != "" })

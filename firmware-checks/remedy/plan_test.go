@@ -55,15 +55,11 @@ func driven(by string, fn fixture.Function) fixture.Function {
 	return fn
 }
 
-// lines writes a plan as lines of address, register and what is done.
+// lines writes a plan as lines.
 func lines(p remedy.Plan) []string {
 	out := []string{}
 	for _, port := range p.Ports {
-		line := fmt.Sprintf("%s %s -> %s", port.Address, port.Before, port.After)
-		if port.Left != "" {
-			line = port.Address + " left: " + port.Left
-		}
-		out = append(out, line)
+		out = append(out, port.String())
 	}
 	return out
 }
@@ -84,52 +80,52 @@ func TestPlan(t *testing.T) {
 		"the root port above the switch is on no path": {
 			machine: behindSwitch(fixture.ACS(fixture.KernelACS), gpu(), gpu()),
 			want: []string{
-				"0000:02:00.0 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
-				"0000:02:04.0 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
+				"0000:02:00.0 switch downstream port: 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
+				"0000:02:04.0 switch downstream port: 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
 			}},
 		"DT and the bits of ACS Enhanced Capability stay": {
 			machine: behindSwitch(enhanced, ats, gpu()),
 			want: []string{
-				"0000:02:00.0 0x105d (SV RR CR UF DT) -> 0x1051 (SV UF DT)",
-				"0000:02:04.0 0x105d (SV RR CR UF DT) -> 0x1051 (SV UF DT)",
+				"0000:02:00.0 switch downstream port: 0x105d (SV RR CR UF DT) -> 0x1051 (SV UF DT)",
+				"0000:02:04.0 switch downstream port: 0x105d (SV RR CR UF DT) -> 0x1051 (SV UF DT)",
 			}},
 		"egress control goes with the redirect": {
 			machine: behindSwitch(egress, gpu(), gpu()),
 			want: []string{
-				"0000:02:00.0 0x006d (SV RR CR EC DT) -> 0x0041 (SV DT)",
-				"0000:02:04.0 0x006d (SV RR CR EC DT) -> 0x0041 (SV DT)",
+				"0000:02:00.0 switch downstream port: 0x006d (SV RR CR EC DT) -> 0x0041 (SV DT)",
+				"0000:02:04.0 switch downstream port: 0x006d (SV RR CR EC DT) -> 0x0041 (SV DT)",
 			}},
 		"root ports": {
 			machine: onRoot(fixture.ACS(fixture.KernelACS), gpu(), gpu()),
 			want: []string{
-				"0000:00:01.1 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
-				"0000:00:01.2 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
+				"0000:00:01.1 root port: 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
+				"0000:00:01.2 root port: 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
 			}},
 		"nothing redirects": {
 			machine: onRoot(fixture.ACS(pcicfg.SourceValidation|pcicfg.UpstreamForwarding), gpu(), gpu()),
-			want:    []string{"0000:00:01.1 left: it does not redirect", "0000:00:01.2 left: it does not redirect"}},
+			want:    []string{"0000:00:01.1 root port: 0x0011 (SV UF) left, it does not redirect", "0000:00:01.2 root port: 0x0011 (SV UF) left, it does not redirect"}},
 		"no ACS": {
 			machine: onRoot(nil, gpu(), gpu()),
-			want:    []string{"0000:00:01.1 left: it has no ACS", "0000:00:01.2 left: it has no ACS"}},
+			want:    []string{"0000:00:01.1 root port: left, it has no ACS", "0000:00:01.2 root port: left, it has no ACS"}},
 		"one pair": {
 			machine: behindSwitch(fixture.ACS(fixture.KernelACS), gpu(), gpu(), gpu()),
 			opt:     remedy.Options{Pairs: [][2]string{{"0000:05:00.0", "0000:03:00.0"}}},
 			want: []string{
-				"0000:02:00.0 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
-				"0000:02:08.0 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
+				"0000:02:00.0 switch downstream port: 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
+				"0000:02:08.0 switch downstream port: 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
 			}},
 		"a virtual machine is kept apart": {
 			machine: behindSwitch(fixture.ACS(fixture.KernelACS), gpu(), driven("vfio-pci", gpu())),
 			want: []string{
-				"0000:02:00.0 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
-				"0000:02:04.0 left: 0000:04:00.0 below it is given to a virtual machine, which the redirect isolates",
+				"0000:02:00.0 switch downstream port: 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
+				"0000:02:04.0 switch downstream port: 0x001d (SV RR CR UF) left, 0000:04:00.0 below it is given to a virtual machine, which the redirect isolates",
 			}},
 		"unless that is wanted": {
 			machine: behindSwitch(fixture.ACS(fixture.KernelACS), driven("vfio-pci", gpu()), driven("vfio-pci", gpu())),
 			opt:     remedy.Options{Isolated: true},
 			want: []string{
-				"0000:02:00.0 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
-				"0000:02:04.0 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
+				"0000:02:00.0 switch downstream port: 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
+				"0000:02:04.0 switch downstream port: 0x001d (SV RR CR UF) -> 0x0011 (SV UF)",
 			}},
 	}
 	for name, tt := range tests {
@@ -169,7 +165,7 @@ func TestPlanOfAPortThatIsGone(t *testing.T) {
 	f.Devices = slices.DeleteFunc(f.Devices, func(d facts.Device) bool { return d.Address == "0000:02:04.0" })
 	plan, err := remedy.NewPlan(f, remedy.Options{})
 	require.NoError(t, err)
-	assert.Equal(t, []string{"0000:02:00.0 0x001d (SV RR CR UF) -> 0x0011 (SV UF)", "0000:02:04.0 left: it is gone from the bus"}, lines(plan))
+	assert.Equal(t, []string{"0000:02:00.0 switch downstream port: 0x001d (SV RR CR UF) -> 0x0011 (SV UF)", "0000:02:04.0: left, it is gone from the bus"}, lines(plan))
 }
 
 func TestPairsThatAreNone(t *testing.T) {

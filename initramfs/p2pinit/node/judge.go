@@ -16,24 +16,33 @@ func (n *Node) gather(_ context.Context, t *stage.Task) error {
 	if n.params.Plan == params.Shell {
 		return stage.Skip("p2p.plan=shell")
 	}
-	t.Doing("reading /sys and /proc")
-	f, err := facts.Gather(n.Root, facts.Options{StandIn: n.params.GPU})
+	f, err := n.read(t)
 	if err != nil {
 		return err
 	}
-	t.Extension(report.ExtFacts, f)
 	for _, u := range f.Unknown {
 		t.Log(report.Debug, "not known: %s (%s): %s", u.What, u.Where, u.Why)
 	}
-	n.mu.Lock()
-	n.facts = f
-	n.mu.Unlock()
 	what := "GPUs"
 	if n.params.GPU != "" {
 		what = "GPUs and stand-ins"
 	}
 	t.Summary("%d PCI functions, %d %s", len(f.Devices), len(f.GPUs()), what)
 	return nil
+}
+
+// read reads the facts, puts them into the report and keeps them for later stages.
+func (n *Node) read(t *stage.Task) (*facts.Facts, error) {
+	t.Doing("reading /sys and /proc")
+	f, err := facts.Gather(n.Root, facts.Options{StandIn: n.params.GPU})
+	if err != nil {
+		return nil, err
+	}
+	t.Extension(report.ExtFacts, f)
+	n.mu.Lock()
+	n.facts = f
+	n.mu.Unlock()
+	return f, nil
 }
 
 // check judges the facts.

@@ -129,6 +129,7 @@ func (n *Node) stages() []stage.Stage {
 		{Name: "mount", Title: "mount the kernel's file systems and verify the image", Deadline: 30 * time.Second, Run: n.mount},
 		{Name: "modules", Title: "load the modules of the hardware", Deadline: 90 * time.Second, Run: n.hardware},
 		{Name: "facts", Title: "gather the facts of the machine", Deadline: 60 * time.Second, Run: n.gather},
+		{Name: "acs", Title: "clear ACS redirect between GPUs", Deadline: 60 * time.Second, Needs: []string{"facts"}, Run: n.acs},
 		{Name: "checks", Title: "judge the facts", Deadline: 20 * time.Second, Needs: []string{"facts"}, Run: n.check},
 		{Name: "driver", Title: "load the NVIDIA driver", Deadline: 3 * time.Minute, Run: n.driver},
 		{Name: "paths", Title: "ask the driver for the paths between GPUs", Deadline: 2 * time.Minute, Needs: []string{"driver"}, Run: n.paths},
@@ -197,7 +198,7 @@ func (n *Node) readImage() (*layout.Image, error) {
 
 // start describes the program, its parameters and the machine.
 func (n *Node) start() report.RunStart {
-	p := map[string]any{"p2p.plan": n.params.Plan, "p2p.driver": n.params.Driver, "p2p.after": n.params.After}
+	p := map[string]any{"p2p.plan": n.params.Plan, "p2p.driver": n.params.Driver, "p2p.acs": n.params.ACS, "p2p.after": n.params.After}
 	if n.params.Report != nil {
 		p["p2p.report"] = n.params.Report.Redacted()
 	}

@@ -31,6 +31,16 @@ const (
 	None  Driver = "none"
 )
 
+// ACS says what happens to access controls that redirect traffic between GPUs.
+type ACS string
+
+// What can happen to them.
+const (
+	Keep  ACS = "keep"
+	Show  ACS = "show"  // the report says what clear would change
+	Clear ACS = "clear" // they are switched off until the next start
+)
+
 // After says what the machine does when the report is delivered.
 type After string
 
@@ -46,6 +56,7 @@ const (
 type Params struct {
 	Plan   Plan
 	Driver Driver
+	ACS    ACS
 	Report *url.URL // nil: the report is not sent
 	Node   string   // empty: the machine has no id of its own
 	After  After
@@ -64,7 +75,7 @@ type Serial struct {
 
 // Stages are the names that p2p.deadline.<stage> knows, in the order in which
 // they run.
-var Stages = []string{"mount", "modules", "facts", "checks", "driver", "paths", "bandwidth", "report", "after"}
+var Stages = []string{"mount", "modules", "facts", "acs", "checks", "driver", "paths", "bandwidth", "report", "after"}
 
 // Parameter documents one kernel parameter.
 type Parameter struct {
@@ -87,6 +98,9 @@ var table = []parameter{
 	{Parameter{"p2p.driver", "p2p|stock|none", "p2p",
 		"Which build of the NVIDIA driver to load: with the peer-to-peer edits, as published, or none (no measurement)."},
 		func(p *Params, _, v string) error { return oneOf(&p.Driver, v, P2P, Stock, None) }},
+	{Parameter{"p2p.acs", "keep|show|clear", "keep",
+		"What to do with ACS redirect on the ports between GPUs before the checks: nothing; show in the report what clear would change; or switch it off until the next start, to see what that does before it is made to last. The bits before and after are in the report."},
+		func(p *Params, _, v string) error { return oneOf(&p.ACS, v, Keep, Show, Clear) }},
 	{Parameter{"p2p.report", "http(s) URL", "none",
 		"Where to PUT the report (JSON lines) when the run is over. The network is set up by DHCP on every wired port with a link."},
 		setReport},
@@ -121,7 +135,7 @@ func Doc() []Parameter {
 // unknown or has a bad value changes nothing and gives a warning, since a typing
 // error in a boot menu must not cost the run. The last of several counts.
 func Parse(cmdline string) (Params, []string) {
-	p := Params{Plan: Full, Driver: P2P, Deadlines: map[string]time.Duration{}}
+	p := Params{Plan: Full, Driver: P2P, ACS: Keep, Deadlines: map[string]time.Duration{}}
 	var warnings []string
 	for _, arg := range Split(cmdline) {
 		name, value, _ := strings.Cut(arg, "=")

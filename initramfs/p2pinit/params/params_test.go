@@ -12,7 +12,7 @@ import (
 
 func TestParse(t *testing.T) {
 	defaults := func(change func(*Params)) Params {
-		p := Params{Plan: Full, Driver: P2P, After: StartShell, Deadlines: map[string]time.Duration{}}
+		p := Params{Plan: Full, Driver: P2P, ACS: Keep, After: StartShell, Deadlines: map[string]time.Duration{}}
 		if change != nil {
 			change(&p)
 		}
@@ -32,6 +32,7 @@ func TestParse(t *testing.T) {
 			defaults(func(p *Params) { p.Report, p.After = lab, PowerOff }), nil},
 		"unless it is said": {"p2p.after=hold p2p.report=http://lab:8080/reports/n7",
 			defaults(func(p *Params) { p.Report, p.After = lab, Hold }), nil},
+		"access controls": {"p2p.acs=show p2p.acs=clear", defaults(func(p *Params) { p.ACS = Clear }), nil},
 		"quoted value":    {`p2p.node="n7" x`, defaults(func(p *Params) { p.Node = "n7" }), nil},
 		"quoted argument": {`"p2p.node=n7" x`, defaults(func(p *Params) { p.Node = "n7" }), nil},
 		"streams": {"p2p.stream=ttyS1 p2p.stream=ttyS2,57600",
@@ -44,6 +45,7 @@ func TestParse(t *testing.T) {
 		"nothing near":    {"p2p.frobnicate", defaults(nil), []string{"unknown kernel parameter p2p.frobnicate ignored"}},
 		"underscore":      {"p2p_plan=check", defaults(nil), []string{"unknown kernel parameter p2p_plan ignored (did you mean p2p.plan?)"}},
 		"bad value":       {"p2p.driver=nvidia", defaults(nil), []string{"kernel parameter p2p.driver=nvidia ignored: want one of [p2p stock none]"}},
+		"bad control":     {"p2p.acs=off", defaults(nil), []string{"kernel parameter p2p.acs=off ignored: want one of [keep show clear]"}},
 		"no value":        {"p2p.after", defaults(nil), []string{"kernel parameter p2p.after= ignored: want one of [poweroff reboot hold shell]"}},
 		"bad URL":         {"p2p.report=lab/x", defaults(nil), []string{"kernel parameter p2p.report=lab/x ignored: want a URL such as http://lab:8080/reports/node7"}},
 		"bad escape":      {"p2p.report=http://%zz/", defaults(nil), []string{`kernel parameter p2p.report=http://%zz/ ignored: parse "http://%zz/": invalid URL escape "%zz"`}},
@@ -53,7 +55,7 @@ func TestParse(t *testing.T) {
 		"no unit":         {"p2p.deadline.driver=90", defaults(nil), []string{"kernel parameter p2p.deadline.driver=90 ignored: want a time such as 90s or 5m"}},
 		"negative":        {"p2p.deadline.driver=-1s", defaults(nil), []string{"kernel parameter p2p.deadline.driver=-1s ignored: want a time such as 90s or 5m"}},
 		"bad id":          {"p2p.gpu=10de", defaults(nil), []string{"kernel parameter p2p.gpu=10de ignored: want vendor and device id such as 1b36:0005"}},
-		"warnings add up": {"p2p.x p2p.y", defaults(nil), []string{"unknown kernel parameter p2p.x ignored (did you mean p2p.gpu?)", "unknown kernel parameter p2p.y ignored (did you mean p2p.gpu?)"}},
+		"warnings add up": {"p2p.x p2p.y", defaults(nil), []string{"unknown kernel parameter p2p.x ignored (did you mean p2p.acs?)", "unknown kernel parameter p2p.y ignored (did you mean p2p.acs?)"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
