@@ -49,13 +49,19 @@ func Gather(root string, opt Options) (*Facts, error) {
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("gathering facts: %s is not a directory", root)
 	}
-	g := &gatherer{root: root, standIn: standIn, facts: &Facts{Version: Version}}
+	g := &gatherer{root: root, standIn: standIn, private: opt.Private, facts: &Facts{Version: Version}}
 	g.kernel()
 	g.firmware()
+	g.acpi()
 	g.cpu()
+	g.nodes()
 	g.iommu()
 	g.devices()
-	g.nvidia()
+	g.memoryMap()
+	g.framebuffers()
+	g.modules()
+	g.installed()
+	g.nvidia(opt)
 	g.kernelLog(opt.KernelLog)
 	return g.facts, nil
 }
@@ -79,6 +85,7 @@ func parseStandIn(s string) (*pciID, error) {
 type gatherer struct {
 	root    string
 	standIn *pciID
+	private bool // keep what identifies the machine
 	facts   *Facts
 }
 

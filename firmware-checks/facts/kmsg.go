@@ -2,14 +2,12 @@ package facts
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"mkp2pimg/internal/kmsg"
 )
 
 const (
@@ -18,20 +16,22 @@ const (
 	// maxLogLines and maxLogLine bound a log that one fault has flooded. The
 	// oldest lines are kept: they name the cause.
 	maxLogLines = 200
-	maxLogLine  = 400  // bytes
-	maxRecord   = 8192 // largest record that /dev/kmsg gives (CONSOLE_EXT_LOG_MAX)
+	maxLogLine  = 400 // bytes
 )
 
 // relevant are the messages that the checks, or a person reading the report,
-// can use: BAR and window assignment, the NVIDIA driver and its Xid errors,
-// IOMMU set-up and faults, PCIe error reports, ACS parameters, refused modules.
+// can use: BAR and window assignment, links that went down or are narrow, the
+// NVIDIA driver and its Xid errors, other drivers of GPUs, IOMMU set-up and
+// faults, PCIe error reports, ACS parameters, payload sizes, Secure Boot and
+// refused modules.
 var relevant = regexp.MustCompile(`(?i)` +
 	`can't assign|no space for|failed to assign|BAR \d+.*(failed|no space|no compatible)|can't claim|` +
-	`NVRM|nvidia|nouveau|\bXid\b|` +
+	`BAR \d+.*resiz|Link Down|available PCIe bandwidth|Max[_ ]Payload|` +
+	`NVRM|nvidia|nouveau|\bnova[-_ ]|vfio-pci|\bXid\b|` +
 	`AMD-Vi|DMAR|IO_PAGE_FAULT|iommu: Default domain|` +
 	`\bAER\b|PCIe Bus Error|` +
 	`PCI: (Unknown option|Can't parse)|\bACS\b|` +
-	`Key was rejected|module verification failed|Lockdown:`)
+	`Key was rejected|module verification failed|Lockdown:|secureboot:`)
 
 // kernelLog keeps the relevant lines of log, or of the running kernel's when
 // log is nil and the root is the running system.
@@ -40,7 +40,7 @@ func (g *gatherer) kernelLog(log io.Reader) {
 		if g.root != "/" {
 			return
 		}
-		k, err := openKmsg("/" + kmsgDevice)
+		k, err := kmsg.Open(kmsg.Device)
 		if err != nil {
 			g.unknown("kernel log", kmsgDevice, err)
 			return
@@ -48,7 +48,7 @@ func (g *gatherer) kernelLog(log io.Reader) {
 		defer k.Close() // only read
 		log = k
 	}
-	lines, dropped, err := filterLog(log)
+	lines, dropped, err := filterLog(log, g.redact)
 	g.facts.KernelLog = lines
 	if err != nil {
 		g.unknown("kernel log", kmsgDevice, err)
@@ -62,10 +62,10 @@ func (g *gatherer) kernelLog(log io.Reader) {
 // priority, sequence, time and flags of a /dev/kmsg record.
 var stamp = regexp.MustCompile(`^(?:\[[ 0-9.]+\] ?|\d+,\d+,\d+,[^;]*;)`)
 
-func filterLog(log io.Reader) (lines []string, dropped int, err error) {
+func filterLog(log io.Reader, redact func(string) string) (lines []string, dropped int, err error) {
 	s := bufio.NewScanner(log)
 	// A scanner offers at least half of its buffer to a Read, which must hold a record.
-	s.Buffer(make([]byte, 2*maxRecord), 1<<20)
+	s.Buffer(make([]byte, 2*kmsg.MaxRecord), 1<<20)
 	for s.Scan() {
 		line := s.Text()
 		if strings.HasPrefix(line, " ") && !strings.HasPrefix(strings.TrimSpace(line), "[") {
@@ -86,35 +86,3 @@ func filterLog(log io.Reader) (lines []string, dropped int, err error) {
 	}
 	return lines, dropped, s.Err()
 }
-
-// kmsg reads the records that /dev/kmsg holds now and then ends. It goes around
-// package os, whose reader would wait for records to come.
-type kmsg struct{ fd int }
-
-func openKmsg(name string) (*kmsg, error) {
-	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
-	}
-	return &kmsg{fd}, nil
-}
-
-// Read gives one record per call. p must hold a whole record.
-func (k *kmsg) Read(p []byte) (int, error) {
-	for {
-		n, err := unix.Read(k.fd, p)
-		switch {
-		case err == nil && n > 0:
-			return n, nil
-		case err == nil, errors.Is(err, unix.EAGAIN):
-			return 0, io.EOF
-		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINTR):
-			// EPIPE: records were overwritten; the next read goes on after them.
-		default:
-			return 0, err
-		}
-	}
-}
-
-// Close closes the device.
-func (k *kmsg) Close() error { return unix.Close(k.fd) }

@@ -52,7 +52,6 @@ func (g *gatherer) devices() {
 	}
 	for i := range g.facts.Devices {
 		if d := &g.facts.Devices[i]; judged[d.Address] {
-			g.linkState(d)
 			g.config(d)
 		}
 	}
@@ -86,6 +85,17 @@ func (g *gatherer) device(address string) Device {
 	d.Enabled = !slices.Contains([]string{"", "0"}, g.may("enable state of "+address, dir+"/enable"))
 	d.PowerState = g.may("power state of "+address, dir+"/power_state")
 
+	d.D3ColdAllowed = g.flag("whether "+address+" may lose power", dir+"/d3cold_allowed")
+	if methods := g.may("reset methods of "+address, dir+"/reset_method"); methods != "" {
+		d.ResetMethods = strings.Fields(methods)
+	}
+	d.BootVGA = g.may("whether "+address+" is the console", dir+"/boot_vga") == "1"
+	d.AER = g.aer(address, dir)
+	d.PhysicalFunction = g.link(dir + "/physfn")
+	d.VirtualFunctions = g.count("virtual functions of "+address, dir+"/sriov_numvfs")
+	d.MaxVirtualFunctions = g.count("virtual functions of "+address, dir+"/sriov_totalvfs")
+	g.linkState(&d)
+
 	var err error
 	if d.Resources, err = parseResources(g.want("BARs of "+address, dir+"/resource")); err != nil {
 		g.unknown("BARs of "+address, dir+"/resource", err)
@@ -108,6 +118,29 @@ func (g *gatherer) hex(what, name string) pcicfg.Hex {
 		g.unknown(what, name, err)
 	}
 	return h
+}
+
+// flag reads a file that holds 0 or 1, nil when there is none.
+func (g *gatherer) flag(what, name string) *bool {
+	s := g.may(what, name)
+	if s == "" {
+		return nil
+	}
+	on := s == "1"
+	return &on
+}
+
+// count reads a file that holds a decimal number, 0 when there is none.
+func (g *gatherer) count(what, name string) int {
+	s := g.may(what, name)
+	if s == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		g.unknown(what, name, err)
+	}
+	return n
 }
 
 // link returns the last element of the target of a symbolic link, or "".
@@ -222,7 +255,9 @@ func (g *gatherer) config(d *Device) {
 		g.unknown(what, name, err)
 		return
 	}
-	pcicfg.BlankSerial(raw)
+	if !g.private {
+		pcicfg.BlankSerial(raw)
+	}
 	d.RawConfig, d.Config = raw, cfg
 	for _, u := range cfg.Unknown {
 		g.unknown(what, name, errors.New(u))

@@ -13,6 +13,14 @@ var private = []struct {
 	{regexp.MustCompile(`://[^/@\s]+@`), "://<user>@"},
 }
 
+// redact returns s without what is private, unless that was asked for.
+func (g *gatherer) redact(s string) string {
+	if g.private {
+		return s
+	}
+	return redact(s)
+}
+
 // redact replaces UUIDs, MAC addresses and credentials in URLs.
 func redact(s string) string {
 	for _, p := range private {
