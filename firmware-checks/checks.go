@@ -54,6 +54,23 @@ const (
 	Virtual    ID = "P2P-VIRTUAL"
 	Above4G    ID = "P2P-ABOVE-4G"
 	ReBAR      ID = "P2P-REBAR"
+
+	GPUMix       ID = "P2P-GPU-MIX"
+	DriverBound  ID = "P2P-DRIVER-BOUND"
+	MMIOSpace    ID = "P2P-MMIO-SPACE"
+	BAR1Memory   ID = "P2P-BAR1-MEMORY"
+	Console      ID = "P2P-CONSOLE"
+	ModuleTrust  ID = "P2P-MODULE-TRUST"
+	DriverMatch  ID = "P2P-DRIVER-MATCH"
+	DriverOpen   ID = "P2P-DRIVER-OPEN"
+	GSPFirmware  ID = "P2P-GSP-FIRMWARE"
+	ReadGate     ID = "P2P-CPU-READ-GATE"
+	Confidential ID = "P2P-CONFIDENTIAL"
+	MIG          ID = "P2P-MIG"
+	VGPU         ID = "P2P-VGPU"
+	Xid          ID = "P2P-XID"
+	DriverLog    ID = "P2P-DRIVER-LOG"
+	BARLog       ID = "P2P-BAR-LOG"
 )
 
 // IDs returns the IDs of all findings of [Run], in the order of the report.
@@ -118,6 +135,23 @@ var families = []family{
 	{atomicsDoc, atomics},
 	{peerSlotsDoc, peerSlots},
 	{predictionDoc, prediction},
+
+	{gpuMixDoc, gpuMix},
+	{driverBoundDoc, driverBound},
+	{mmioSpaceDoc, mmioSpace},
+	{bar1MemoryDoc, bar1Memory},
+	{consoleDoc, console},
+	{moduleTrustDoc, moduleTrust},
+	{driverMatchDoc, driverMatch},
+	{driverOpenDoc, driverOpen},
+	{gspFirmwareDoc, gspFirmware},
+	{readGateDoc, readGate},
+	{confidentialDoc, confidential},
+	{migDoc, mig},
+	{vgpuDoc, vgpu},
+	{xidDoc, xid},
+	{driverLogDoc, driverLog},
+	{barLogDoc, barLog},
 }
 
 // Run judges f. The order of the findings is that of the families, within a

@@ -104,13 +104,18 @@ func narrowWindow(f *facts.Facts, d *facts.Device) (bridge *facts.Device, needs,
 	return nil, 0, 0
 }
 
-// needsBelow sums the prefetchable 64-bit BARs below a bridge: largest with
+// needsBelow sums the prefetchable 64-bit BARs below a bridge as [needsOf] does.
+func needsBelow(f *facts.Facts, bridge string) (largest, now uint64) {
+	return needsOf(f, func(d *facts.Device) bool { return slices.Contains(d.Path, bridge) })
+}
+
+// needsOf sums the prefetchable 64-bit BARs of some functions: largest with
 // every framebuffer BAR at its largest, now as they are. Alignment may cost
 // more, so a window of this size is necessary rather than sufficient.
-func needsBelow(f *facts.Facts, bridge string) (largest, now uint64) {
+func needsOf(f *facts.Facts, some func(d *facts.Device) bool) (largest, now uint64) {
 	for i := range f.Devices {
 		d := &f.Devices[i]
-		if !slices.Contains(d.Path, bridge) {
+		if !some(d) {
 			continue
 		}
 		fb, isGPU := framebuffer{}, false

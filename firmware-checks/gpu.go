@@ -94,11 +94,23 @@ func virtual(f *facts.Facts) []Finding {
 			Meaning: "What configuration space and sysfs say is what the hardware does.",
 		}}
 	}
-	return []Finding{{
+	found := Finding{
 		ID: Virtual, Status: Unknown, Title: "this is a virtual machine", Evidence: ev,
-		Meaning: "The hypervisor shows its own bridges and hides capabilities; ACS and the IOMMU of the host decide about peer traffic and cannot be seen from here.",
+		Meaning: "The hypervisor shows its own bridges and hides capabilities. What it says about the GPU's ID, its driver and the sizes of BARs holds; links, ACS, the IOMMU and the size that a BAR could have are those of the host, which decide about peer traffic and cannot be seen from here.",
 		Fix:     "Run the check on the host as well, and rely on the measured bandwidth with verified data.",
-	}}
+	}
+	switch f.CPU.HypervisorKind {
+	case "":
+	case "kvm", "qemu":
+		found.Title = "this is a virtual machine of QEMU or KVM"
+		found.Fix += "\nThe driver allows pairs that the host lets reach each other when QEMU says so: -device vfio-pci,x-nv-gpudirect-clique=0 for each. It takes that on trust: writes may go to a mirror that the peer never sees, so only a check on the receiving GPU counts."
+	case "amazon", "google", "hyper-v", "apple":
+		found.Title = "this is a virtual machine (" + f.CPU.HypervisorKind + ")"
+		found.Fix = "Rely on the measured bandwidth with verified data; the host is the provider's."
+	default:
+		found.Title = "this is a virtual machine (" + f.CPU.HypervisorKind + ")"
+	}
+	return []Finding{found}
 }
 
 // addresses returns the addresses of devices.

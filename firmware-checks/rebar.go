@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math/bits"
 	"regexp"
-	"slices"
-	"strings"
 
 	"mkp2pimg/firmware-checks/facts"
 )
@@ -28,29 +26,11 @@ var rebarDoc = Doc{
 // driver's peer mappings over BAR1 need it to cover all of the GPU's memory;
 // the sizes a GPU offers reach up to that.
 func rebar(f *facts.Facts) []Finding {
-	var out []Finding
+	var found []Finding
 	for _, d := range f.GPUs() {
-		found := rebarOf(f, d)
-		// GPUs with the same outcome share a finding.
-		i := slices.IndexFunc(out, func(o Finding) bool { return o.Title == found.Title })
-		if i < 0 {
-			out = append(out, found)
-			continue
-		}
-		same := &out[i]
-		same.Devices = append(same.Devices, found.Devices...)
-		for _, e := range found.Evidence {
-			if !slices.Contains(same.Evidence, e) {
-				same.Evidence = append(same.Evidence, e)
-			}
-		}
-		for line := range strings.SplitSeq(found.Fix, "\n") {
-			if !strings.Contains(same.Fix, line) {
-				same.Fix += "\n" + line
-			}
-		}
+		found = append(found, rebarOf(f, d))
 	}
-	return out
+	return merge(found)
 }
 
 func rebarOf(f *facts.Facts, d *facts.Device) Finding {

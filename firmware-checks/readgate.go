@@ -1,0 +1,86 @@
+package checks
+
+import (
+	"fmt"
+	"strings"
+
+	"mkp2pimg/firmware-checks/facts"
+	"mkp2pimg/firmware-checks/topology"
+)
+
+var readGateDoc = Doc{
+	ID:       ReadGate,
+	Question: "Does the driver take this processor for one that forwards peer reads?",
+	Meaning:  "Between GPUs that meet in the root complex the driver grants BAR1 only on processors it knows to forward reads (p2p_caps.c, cpu.c): AMD Zen to Zen 2 in all releases from 535 on, Zen 3 and Zen 4 from 545, Zen 5 and newer from 570, Intel's Sapphire Rapids (family 6, model 143) from 545; no other, whether it forwards or not. ForceP2P skips the question.",
+	Fix:      "Boot with p2p.driver=p2p, or load nvidia.ko with NVreg_RegistryDwords=\"ForceP2P=0x11\"; whether the processor forwards reads the measurement tells.",
+	Outcomes: []Outcome{
+		{Pass, "the release knows the processor, or a release that does can be had"},
+		{Warn, "the loaded release, or any, does not know it"},
+		{Skip, "no pair meets in the root complex, or there is no pair"},
+		{Unknown, "the processor could not be read"},
+	},
+}
+
+// readers returns the first release branch that takes c for a processor that
+// forwards peer reads, 0 if none does up to 610: cpuidInfoAMD and cpuidInfoIntel
+// in cpu.c. The driver counts AMD's families in the extended field: 08h is
+// family 17h.
+func readers(c facts.CPU) (branch int) {
+	switch {
+	case c.Vendor == "AuthenticAMD" && c.Family == 0x17: // Zen to Zen 2
+		return 535
+	case c.Vendor == "AuthenticAMD" && c.Family == 0x19: // Zen 3, Zen 4
+		return 545
+	case c.Vendor == "AuthenticAMD" && c.Family > 0x19: // Zen 5, and what is not known yet
+		return 570
+	case c.Vendor == "GenuineIntel" && c.Family == 6 && c.Model == 143:
+		return 545
+	}
+	return 0
+}
+
+// readGate asks whether the driver's question about the processor is answered.
+func readGate(f *facts.Facts) []Finding {
+	gpus := f.GPUs()
+	if len(gpus) < 2 {
+		return nil // gpuPair has said so
+	}
+	found := Finding{ID: ReadGate}
+	for _, p := range topology.New(f).Pairs() {
+		if p.Ancestor == "" {
+			found.Pairs = append(found.Pairs, [2]string{p.A.Address, p.B.Address})
+		}
+	}
+	if found.Pairs == nil {
+		found.Status, found.Title = Skip, "all pairs meet below the root complex"
+		found.Meaning = "The processor does not see their traffic. The driver knows a common switch of PLX (87xx, 97xx), PMC-Sierra and some others; behind those of Broadcom it asks about the processor all the same."
+		found.Evidence = []Evidence{{What: "pairs that meet in the root complex", Where: sysPCI + " link targets", Raw: "none"}}
+		return []Finding{found}
+	}
+	c := f.CPU
+	release, _ := loaded(f)
+	found.Evidence = []Evidence{{
+		What: "processor", Where: "/proc/cpuinfo", Raw: strings.TrimSpace(fmt.Sprintf("%s family %d model %d %s", c.Vendor, c.Family, c.Model, c.Name)),
+	}}
+	if f.NVIDIA != nil {
+		found.Evidence = append(found.Evidence, versionEvidence(f))
+	}
+	branch := readers(c)
+	found.Fix = "Boot with p2p.driver=p2p, or load nvidia.ko with NVreg_RegistryDwords=\"ForceP2P=0x11\", which skips the question; whether the processor forwards reads the measurement tells."
+	switch now := major(release); {
+	case c.Vendor == "" || c.Family == 0:
+		found.Status, found.Title, found.Fix = Unknown, "the processor is not known", "Mount procfs at /proc."
+		found.Meaning = "Whether the driver takes it for one that forwards peer reads cannot be told."
+	case branch == 0:
+		found.Status, found.Title = Warn, "no release of the driver takes this processor for one that forwards peer reads"
+		found.Meaning = "As published the driver grants these pairs no reads over BAR1, so it does not grant BAR1 at all, or from 535 writes only."
+	case now > 0 && now < branch:
+		found.Status, found.Title = Warn, fmt.Sprintf("release %s does not take this processor for one that forwards peer reads, %d does", release, branch)
+		found.Meaning = "As published the loaded driver grants these pairs no reads over BAR1."
+		found.Fix = fmt.Sprintf("Use a release of %d or later.\nOr: %s", branch, found.Fix)
+	default:
+		found.Status, found.Title, found.Fix = Pass, fmt.Sprintf("the driver takes this processor for one that forwards peer reads (%d and later)", branch), ""
+		found.Meaning = "The driver's question about the processor does not stand in the way of BAR1."
+	}
+	return []Finding{found}
+}
