@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	checks "mkp2pimg/firmware-checks"
 )
 
 func TestBuiltinMachines(t *testing.T) {
@@ -25,6 +27,10 @@ func TestBuiltinMachines(t *testing.T) {
 		assert.NotEmpty(t, m.Summary, name)
 		assert.NotEmpty(t, m.Expect.Findings, name)
 		assert.NotEmpty(t, m.Expect.Verdicts, name)
+		for _, f := range m.Expect.Findings {
+			_, known := checks.Explain(checks.ID(f.ID))
+			assert.True(t, known, "%s expects %s", name, f.ID)
+		}
 	}
 }
 
