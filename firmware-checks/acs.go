@@ -34,7 +34,7 @@ var acsRedirectDoc = Doc{
 	ID:       ACSRedirect,
 	Question: "Does an access control on the path of a pair send peer traffic to the root complex?",
 	Meaning:  "A switch port that redirects takes the traffic of GPUs below one switch up to the root complex and back: about half the bandwidth, and loss where the IOMMU translates. On root ports with one GPU each it changes nothing, since their traffic crosses the root complex in any case.",
-	Fix:      "Clear the redirecting controls of the ports named, with pci=config_acs= (kernel 6.12), pci=disable_acs_redir= (4.19) or setpci; the finding has the words for its machine.",
+	Fix:      "Clear the redirecting controls of the ports named, with pci=config_acs= (kernel 6.12.23), pci=disable_acs_redir= (4.19, but not 6.11) or setpci; the finding has the words for its machine.",
 	Outcomes: []Outcome{
 		{Pass, "no port redirects, or only ports that the traffic passes through to the root complex anyway"},
 		{Warn, "a switch port redirects, or a root port does in front of a translating IOMMU"},
@@ -90,7 +90,7 @@ func acsRedirect(f *facts.Facts) []Finding {
 		out = append(out, acsDetours(f, detours))
 	}
 	if crossing != nil {
-		out = append(out, acsCrossing(crossing))
+		out = append(out, acsCrossing(f, crossing))
 	}
 	if unread != nil {
 		found := acsFinding(unread)
@@ -156,12 +156,14 @@ func acsDetours(f *facts.Facts, ports []acsPort) Finding {
 		found.Status = Fail
 		found.Meaning = "Peer traffic is sent up to the root complex, where the IOMMU translates it: addresses of a peer's BAR fault or are lost there."
 	}
+	found.Evidence = append(found.Evidence, acsOrigin(f))
 	found.Fix = acsFix(f, ports)
 	return found
 }
 
-func acsCrossing(ports []acsPort) Finding {
+func acsCrossing(f *facts.Facts, ports []acsPort) Finding {
 	found := acsFinding(ports)
+	found.Evidence = append(found.Evidence, acsOrigin(f))
 	found.Status = Pass
 	found.Title = fmt.Sprintf("ACS redirect on %s, without effect on the path", count(len(ports), "port"))
 	found.Meaning = "These GPUs meet only in the root complex, which their traffic crosses with or without redirect."
@@ -221,34 +223,73 @@ func acsEvidence(d *facts.Device) Evidence {
 // controls of ports, and only those: DT, which address translation services
 // need, stays.
 func acsFix(f *facts.Facts, ports []acsPort) string {
-	var addresses, setpci []string
+	var addresses, each, setpci []string
 	for _, p := range ports {
-		addresses = append(addresses, p.device.Address)
-		setpci = append(setpci, fmt.Sprintf("setpci -s %s ECAP_ACS+0x6.w=0:%x", p.device.Address, uint16(pcicfg.Redirecting)))
+		a := p.device.Address
+		addresses = append(addresses, a)
+		each = append(each, clearRedirect+"@"+a)
+		setpci = append(setpci, fmt.Sprintf("setpci -s %s ECAP_ACS+0x6.w=0:%x", a, uint16(pcicfg.Redirecting)))
 	}
-	list := strings.Join(addresses, ";")
-	var lines []string
-	// The list is separated by semicolons: a comma would end the option. 6.11, the
-	// first kernel with config_acs, does not take several addresses; the series 6.12
-	// has the fix (commit 9cf8a952d57b).
-	if since(f.Kernel.Release, 6, 12) {
-		var each []string
-		for _, a := range addresses {
-			each = append(each, clearRedirect+"@"+a)
-		}
-		lines = append(lines, fmt.Sprintf("Boot with \"pci=config_acs=%s\" (kernel 6.12 and later)", strings.Join(each, ";")))
+	var out []string
+	const quotes = "Keep the quotes in the boot loader's file: to GRUB a semicolon ends the command."
+	// The lists are separated by semicolons: a comma would end the option.
+	redir := fmt.Sprintf("\"pci=disable_acs_redir=%s\"", strings.Join(addresses, ";"))
+	switch release := f.Kernel.Release; {
+	case !since(release, 4, 19):
+		out = append(out, fmt.Sprintf("Kernel %s has no parameter for this; 4.19 is the first that has.", release))
+	case misreadsACS(release):
+		out = append(out, fmt.Sprintf("As far as its version tells, kernel %s misreads the parameters for this and gives the bits back to the firmware: take 6.12.23, 6.13.11, 6.14.2, 6.15 or a later one of their series.", release))
+	case since(release, 6, 12):
+		out = append(out, fmt.Sprintf("Boot with \"pci=config_acs=%s\" (kernel 6.12.23 and later)", strings.Join(each, ";")),
+			"or with "+redir+" (kernel 4.19 and later)", quotes)
+	default:
+		out = append(out, "Boot with "+redir+" (kernel 4.19 and later)", quotes)
 	}
-	if since(f.Kernel.Release, 4, 19) {
-		word := "Boot"
-		if lines != nil {
-			word = "or"
-		}
-		lines = append(lines, fmt.Sprintf("%s with \"pci=disable_acs_redir=%s\" (kernel 4.19 and later)", word, list))
+	if len(f.IOMMU.Units) == 0 {
+		out = append(out, "Or switch ACS off in the firmware setup"+ofBoard(f)+", where it has such an item: no IOMMU is in use, so the kernel did not switch it on.")
 	}
-	lines = append(lines, "For the running kernel, until the next reset of the port:")
-	return strings.Join(append(lines, setpci...), "\n")
+	out = append(out, "For the running kernel, until the next reset of the port (mkp2pimg acs --clear does the same, --restore takes it back):")
+	return strings.Join(append(out, setpci...), "\n")
 }
 
 // clearRedirect is the bit string of pci=config_acs= that clears RR, CR and EC
-// and keeps the rest; its last character is bit 0, SV.
+// and leaves the rest as the firmware set it; its last character is bit 0, SV.
 const clearRedirect = "0x00xx"
+
+// misreadsACS reports whether a kernel has config_acs and disable_acs_redir as
+// 6.11 introduced and changed them: it takes one device only, and restores what
+// the firmware set instead of clearing. Commit 9cf8a952d57b, in 6.15 and in the
+// stable series as below, put that right.
+func misreadsACS(release string) bool {
+	for _, fixed := range []struct{ major, minor, patch int }{{6, 12, 23}, {6, 13, 11}, {6, 14, 2}} {
+		if since(release, fixed.major, fixed.minor) && !since(release, fixed.major, fixed.minor+1) {
+			return !sincePatch(release, fixed.major, fixed.minor, fixed.patch)
+		}
+	}
+	return since(release, 6, 11) && !since(release, 6, 12)
+}
+
+// acsOrigin says who switched the redirect on. The kernel asks for SV, RR, CR
+// and UF on every port as soon as it finds an IOMMU that it will use
+// (pci_request_acs in drivers/iommu); the type of the domains, and so iommu=pt,
+// comes later and changes nothing about it. The AMD driver asks before it looks
+// at amd_iommu=off.
+func acsOrigin(f *facts.Facts) Evidence {
+	raw := "the firmware or a tool: no IOMMU is in use, for which the kernel would"
+	switch {
+	case !f.IOMMU.Known:
+		raw = "not known: the state of the IOMMU could not be read"
+	case len(f.IOMMU.Units) > 0:
+		raw = "the kernel, on every port that can, because an IOMMU is in use; iommu=pt does not change that"
+	case slices.Contains(f.Firmware.ACPITables, "IVRS") && hasOption(f, "amd_iommu", "off") && !hasOption(f, "iommu", "off"):
+		raw = "the kernel, because the firmware has an AMD IOMMU: amd_iommu=off comes too late to stop that, iommu=off does not"
+	}
+	return Evidence{What: "who switches ACS on", Where: "/sys/class/iommu, /proc/cmdline", Raw: raw}
+}
+
+// hasOption reports whether a parameter is on the command line with an option.
+func hasOption(f *facts.Facts, name, option string) bool {
+	return slices.ContainsFunc(parameters(f), func(p parameter) bool {
+		return p.name == name && slices.Contains(p.options(), option)
+	})
+}

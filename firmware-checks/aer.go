@@ -62,7 +62,9 @@ func linkErrors(f *facts.Facts) []Finding {
 		found.Devices = append(found.Devices, d.Address)
 		found.Evidence = append(found.Evidence, errorEvidence(d))
 		if to == errorsLost {
-			found.Fix = lines(found.Fix, causeOf(d))
+			for _, see := range causesOf(d) {
+				found.Fix = addLine(found.Fix, see)
+			}
 		}
 		if to == errorsLost || to == errorsStorm {
 			found.Evidence = append(found.Evidence, errorLog(f, d)...)
@@ -70,7 +72,6 @@ func linkErrors(f *facts.Facts) []Finding {
 	}
 	fab := newFabric(f)
 	for _, found := range []*Finding{&storm, &lost} {
-		found.Fix = strings.TrimSuffix(found.Fix, "\n")
 		for _, p := range fab.pairs {
 			if slices.ContainsFunc(fab.through(p), func(d *facts.Device) bool { return slices.Contains(found.Devices, d.Address) }) {
 				found.affect(ends(p))
@@ -184,8 +185,8 @@ var uncorrected = []struct {
 	{pcicfg.UncorrectableCompletionTimeout, "CmpltTO", "Completion timeouts: reads were not answered, as when the IOMMU drops them, see P2P-IOMMU, or a link is down."},
 }
 
-// causeOf says what the kinds of errors at d point to.
-func causeOf(d *facts.Device) string {
+// causesOf says what the kinds of errors at d point to.
+func causesOf(d *facts.Device) []string {
 	var out []string
 	for _, u := range uncorrected {
 		switch {
@@ -194,7 +195,7 @@ func causeOf(d *facts.Device) string {
 			out = append(out, u.see)
 		}
 	}
-	return strings.Join(out, "\n")
+	return out
 }
 
 // mostLines of the log are quoted for one device.

@@ -58,7 +58,7 @@ func ats(f *facts.Facts) []Finding {
 			if to == &redirected {
 				set = "40:40" // set DT
 			}
-			to.Fix = lines(to.Fix, fmt.Sprintf("setpci -s %s ECAP_ACS+0x6.w=%s", p.Address, set))
+			to.Fix = addLine(to.Fix, fmt.Sprintf("setpci -s %s ECAP_ACS+0x6.w=%s", p.Address, set))
 		}
 	}
 	blocked.affect(fab.pairsWith(blocked.Devices)...)
@@ -111,8 +111,8 @@ func atsEvidence(d *facts.Device) Evidence {
 	return ev
 }
 
-// lines adds a line to a fix that does not have it yet.
-func lines(fix, line string) string {
+// addLine adds a line to a fix that does not have it yet.
+func addLine(fix, line string) string {
 	switch {
 	case fix == "":
 		return line

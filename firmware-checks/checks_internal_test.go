@@ -90,11 +90,18 @@ func TestPlacebos(t *testing.T) {
 		"intel off":             {"intel_iommu=off", "6.12.1", nil},
 		"amd off":               {"amd_iommu=off", "6.12.1", nil},
 		"amd pt":                {"amd_iommu=pt", "6.12.1", []string{"amd_iommu=pt"}},
-		"semicolons":            {"pci=disable_acs_redir=0000:01:00.0;02:00.0", "6.12.1", nil},
-		"comma":                 {"pci=disable_acs_redir=01:00.0,02:00.0", "6.12.1", []string{"pci=…,02:00.0"}},
-		"twice":                 {"pci=disable_acs_redir=01:00.0 pci=disable_acs_redir=02:00.0", "6.12.1", []string{"2 times pci=disable_acs_redir"}},
+		"semicolons":            {"pci=disable_acs_redir=0000:00:00.0;01:00.0", "6.12.23", nil},
+		"comma":                 {"pci=disable_acs_redir=01:00.0,02:00.0", "6.1.1", []string{"pci=…,02:00.0"}},
+		"twice":                 {"pci=disable_acs_redir=01:00.0 pci=disable_acs_redir=00:00.0", "6.1.1", []string{"2 times pci=disable_acs_redir"}},
+		"nobody there":          {"pci=disable_acs_redir=01:00.0;77:00.0", "6.1.1", []string{"pci=disable_acs_redir=…0000:77:00.0"}},
+		"by IDs and by path":    {"pci=disable_acs_redir=pci:8086:1234;01:00.0/02.0", "6.1.1", nil},
+		"misread":               {"pci=disable_acs_redir=01:00.0", "6.11.4", []string{"pci=disable_acs_redir"}},
+		"iommu on":              {"iommu=on", "6.12.1", []string{"iommu=on"}},
+		"option of no module":   {"NVreg_EnableResizableBar=1", "6.12.1", []string{"NVreg_EnableResizableBar=1"}},
+		"parameter as a key":    {"nvidia.NVreg_RegistryDwords=EnableResizableBar=1;ForceP2P=0x11", "6.12.1", []string{"nvidia.NVreg_RegistryDwords=EnableResizableBar=1;ForceP2P=0x11"}},
+		"parameter as it is":    {"nvidia.NVreg_EnableResizableBar=1", "6.12.1", nil},
 		"config_acs too early":  {"pci=config_acs=0x00xx@01:00.0", "6.10.9", []string{"pci=config_acs"}},
-		"config_acs":            {"pci=config_acs=0x00xx@01:00.0", "6.11.0", nil},
+		"config_acs":            {"pci=config_acs=0x00xx@01:00.0", "6.15.0", nil},
 		"redir too early":       {"pci=disable_acs_redir=01:00.0", "4.18.0", []string{"pci=disable_acs_redir"}},
 		"kernel unreadable":     {"pci=config_acs=0x00xx@01:00.0", "", nil},
 	} {
@@ -172,4 +179,15 @@ func TestSince(t *testing.T) {
 	assert.False(t, since("6.1.0-31-amd64", 6, 11))
 	assert.False(t, since("5.19", 6, 11))
 	assert.True(t, since("", 6, 11))
+	assert.True(t, sincePatch("6.12.23+deb13-amd64", 6, 12, 23))
+	assert.False(t, sincePatch("6.12-rc1", 6, 12, 23))
+}
+
+func TestMisreadsACS(t *testing.T) {
+	for release, want := range map[string]bool{
+		"6.1.0-31-amd64": false, "6.10.9": false, "6.11.0-26-generic": true, "6.11.11": true, "6.12.22": true, "6.12.23": false,
+		"6.12.57+deb13-amd64": false, "6.13.10": true, "6.13.11": false, "6.14.1": true, "6.14.2": false, "6.15.0": false, "7.0": false, "": false,
+	} {
+		assert.Equal(t, want, misreadsACS(release), release)
+	}
 }

@@ -106,8 +106,14 @@ func placebosOf(f *facts.Facts) []placebo {
 		case "pci":
 			out = append(out, pciPlacebos(f, p, lists)...)
 		case "pcie_acs_override":
-			out = append(out, placebo{p.String(), "pcie_acs_override is a patch that mainline and distribution kernels do not have, and it changes only how devices are grouped, not how ports route",
-				"Replace pcie_acs_override by what P2P-ACS-REDIRECT gives."})
+			out = append(out, acsOverride(f, p))
+		case "iommu":
+			// iommu_setup in linux/arch/x86/kernel/pci-dma.c knows off, force, pt, nopt
+			// and some that have nothing to do with this.
+			if slices.Contains(p.options(), "on") {
+				out = append(out, placebo{p.String(), "iommu has no option on",
+					"Remove " + p.String() + "; intel_iommu=on switches Intel's on, AMD's is on by default."})
+			}
 		case "amd_iommu":
 			if slices.Contains(p.options(), "on") || slices.Contains(p.options(), "pt") {
 				out = append(out, placebo{p.String(), "amd_iommu has no such option; the AMD IOMMU is on by default",
@@ -123,6 +129,7 @@ func placebosOf(f *facts.Facts) []placebo {
 			}
 		}
 	}
+	out = append(out, driverPlacebos(f)...)
 	for _, name := range []string{"disable_acs_redir", "config_acs"} {
 		if lists[name] > 1 {
 			out = append(out, placebo{fmt.Sprintf("%d times pci=%s", lists[name], name), "the kernel keeps only the last " + name + " it reads",
@@ -135,20 +142,83 @@ func placebosOf(f *facts.Facts) []placebo {
 func pciPlacebos(f *facts.Facts, p parameter, lists map[string]int) []placebo {
 	var out []placebo
 	for _, opt := range p.options() {
-		name, _, _ := strings.Cut(opt, "=")
+		name, value, _ := strings.Cut(opt, "=")
 		switch {
 		case name == "noacs":
 			out = append(out, placebo{"pci=noacs", "the kernel has no option noacs and ignores it",
 				"Replace pci=noacs by what P2P-ACS-REDIRECT gives."})
 		case name == "config_acs" || name == "disable_acs_redir":
 			lists[name]++
-			if name == "config_acs" && !since(f.Kernel.Release, 6, 11) || !since(f.Kernel.Release, 4, 19) {
-				out = append(out, placebo{"pci=" + name, fmt.Sprintf("kernel %s does not know %s yet", f.Kernel.Release, name),
-					"Use what P2P-ACS-REDIRECT gives for this kernel."})
-			}
+			out = append(out, listPlacebos(f, name, value)...)
 		case address.MatchString(opt):
 			out = append(out, placebo{"pci=…," + opt, "a comma ends a pci= option, so the address after it is an option of its own, which the kernel does not know",
 				"Separate addresses by semicolons."})
+		}
+	}
+	return out
+}
+
+// acsOverride judges pcie_acs_override. A kernel with the patch says so in its
+// log.
+func acsOverride(f *facts.Facts, p parameter) placebo {
+	why := "pcie_acs_override is a patch that mainline and distribution kernels do not have, and it changes only how devices are grouped, not how ports route"
+	if slices.ContainsFunc(f.KernelLog, func(l string) bool { return strings.Contains(l, "PCIe ACS overrides enabled") }) {
+		why = "this kernel has the patch for pcie_acs_override, which changes only how devices are grouped, not how ports route"
+	}
+	return placebo{p.String(), why, "Replace pcie_acs_override by what P2P-ACS-REDIRECT gives."}
+}
+
+// listPlacebos judges a list of ports whose access control is to be changed:
+// "0x00xx@0000:02:00.0;…" or "0000:02:00.0;…".
+func listPlacebos(f *facts.Facts, name, list string) []placebo {
+	release := f.Kernel.Release
+	switch {
+	case !since(release, 4, 19), name == "config_acs" && !since(release, 6, 11):
+		return []placebo{{"pci=" + name, fmt.Sprintf("kernel %s does not know %s yet", release, name), "Use what P2P-ACS-REDIRECT gives for this kernel."}}
+	case misreadsACS(release):
+		return []placebo{{"pci=" + name, fmt.Sprintf("kernel %s, as far as its version tells, gives the bits of %s back to the firmware instead of clearing them", release, name),
+			"Use what P2P-ACS-REDIRECT gives for this kernel."}}
+	}
+	var out []placebo
+	for port := range strings.SplitSeq(list, ";") {
+		if _, after, ok := strings.Cut(port, "@"); ok {
+			port = after
+		}
+		if !address.MatchString(port) {
+			continue // a path of several devices, or IDs
+		}
+		if strings.Count(port, ":") == 1 {
+			port = "0000:" + port
+		}
+		d := f.Device(port)
+		switch {
+		case d == nil:
+			out = append(out, placebo{"pci=" + name + "=…" + port, "no device has the address " + port,
+				"Correct the address: it changes when cards are added or moved. P2P-ACS-REDIRECT gives those of now."})
+		case d.Config != nil && d.Config.ACS == nil && d.Config.ExtendedRead:
+			out = append(out, placebo{"pci=" + name + "=…" + port, port + " has no access control to change",
+				"Name the ports that P2P-ACS-REDIRECT gives."})
+		}
+	}
+	return out
+}
+
+// driverPlacebos judges options of nvidia.ko. The kernel hands those on its
+// command line to a module by the name in front; those that the driver's kernel
+// layer reads as parameters of its own are not read from RegistryDwords
+// (NV_DEFINE_REG_ENTRY in kernel-open/nvidia/nv-reg.h).
+func driverPlacebos(f *facts.Facts) []placebo {
+	var out []placebo
+	for _, p := range parameters(f) {
+		switch {
+		case strings.HasPrefix(p.name, "NVreg_"):
+			out = append(out, placebo{p.String(), p.name + " without the module's name in front reaches no module", "Write nvidia." + p.name + "."})
+		case p.name == "nvidia.NVreg_RegistryDwords":
+			for _, name := range []string{"EnableResizableBar", "GrdmaPciTopoCheckOverride"} {
+				if strings.Contains(p.value, name+"=") {
+					out = append(out, placebo{p.String(), name + " is a parameter of the module, which RegistryDwords does not set", "Write nvidia.NVreg_" + name + "=1."})
+				}
+			}
 		}
 	}
 	return out

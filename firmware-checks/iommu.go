@@ -93,6 +93,7 @@ func iommu(f *facts.Facts) []Finding {
 	}
 	translating.Title = fmt.Sprintf("the IOMMU translates the DMA of %s", count(len(translating.Devices), "GPU"))
 	translating.Fix = iommuFix(f)
+	translating.affect(newFabric(f).pairsWith(translating.Devices)...)
 	identity.Title = fmt.Sprintf("the IOMMU passes the DMA of %s through", count(len(identity.Devices), "GPU"))
 	unclear.Title = fmt.Sprintf("the IOMMU group of %s does not tell its type", count(len(unclear.Devices), "GPU"))
 	out := about(translating, unclear, identity)
@@ -102,8 +103,8 @@ func iommu(f *facts.Facts) []Finding {
 	return out
 }
 
-// iommuOrigin says who decided: parameters on the command line, or else the
-// tables of the firmware with the kernel's default.
+// iommuOrigin says who decided: parameters on the command line, the kernel's
+// configuration, or the firmware with its tables.
 func iommuOrigin(f *facts.Facts) []Evidence {
 	var params []string
 	for _, p := range parameters(f) {
@@ -125,19 +126,64 @@ func iommuOrigin(f *facts.Facts) []Evidence {
 	return []Evidence{
 		{What: "IOMMU parameters", Where: "/proc/cmdline", Raw: raw},
 		{What: "ACPI tables of an IOMMU", Where: "/sys/firmware/acpi/tables", Raw: orNone(tables)},
+		{What: "who decides about the IOMMU", Where: "parameters, tables and the kernel's configuration", Raw: whoDecides(f, tables)},
 	}
 }
+
+// whoDecides says why the IOMMU is on or off, and why its domains are what they
+// are by default.
+func whoDecides(f *facts.Facts, tables []string) string {
+	amd := slices.ContainsFunc(f.IOMMU.Units, isAMD)
+	switch {
+	case len(f.IOMMU.Units) == 0 && tables == nil:
+		return "off: the firmware has no table of one, so it is disabled in the setup or not there"
+	case len(f.IOMMU.Units) == 0 && hasOption(f, "iommu", "off"):
+		return "off: iommu=off"
+	case len(f.IOMMU.Units) == 0 && (hasOption(f, "intel_iommu", "off") || hasOption(f, "amd_iommu", "off")):
+		return "off: by its parameter"
+	case len(f.IOMMU.Units) == 0:
+		return "off: the firmware has one, which this kernel does not switch on by itself"
+	}
+	on := "on: this kernel's default could not be read"
+	switch config := f.Kernel.Config; {
+	case amd:
+		on = "on: the kernel always uses an AMD IOMMU that the firmware has"
+	case hasOption(f, "intel_iommu", "on"):
+		on = "on: intel_iommu=on"
+	case config["CONFIG_INTEL_IOMMU_DEFAULT_ON"] == "y":
+		on = "on: the kernel's configuration (INTEL_IOMMU_DEFAULT_ON)"
+	case config["CONFIG_INTEL_IOMMU_DEFAULT_ON_INTGPU_OFF"] == "y":
+		on = "on: the kernel's configuration (INTEL_IOMMU_DEFAULT_ON_INTGPU_OFF)"
+	case f.ACPI != nil && f.ACPI.DMAR != nil && f.ACPI.DMAR.DMAOptIn:
+		on = "on: the firmware asks for it (DMA_CTRL_PLATFORM_OPT_IN_FLAG in DMAR)"
+	case config != nil:
+		on = "on: neither a parameter nor the kernel's configuration asks for it"
+	}
+	switch config := f.Kernel.Config; {
+	case passthrough(f):
+		return on + "; addresses pass through: iommu=pt"
+	case config["CONFIG_IOMMU_DEFAULT_PASSTHROUGH"] == "y":
+		return on + "; addresses pass through: the kernel's configuration (IOMMU_DEFAULT_PASSTHROUGH)"
+	}
+	return on + "; nothing asks for addresses to pass through"
+}
+
+// isAMD reports whether an IOMMU unit is one of AMD's.
+func isAMD(unit string) bool { return strings.HasPrefix(unit, "ivhd") }
 
 // iommuSwitch names the kernel parameter that turns the IOMMU in use off, and
 // what firmware setups call it. Its units tell, not the CPU: an emulator pairs
 // each with CPUs of the other vendor.
 func iommuSwitch(f *facts.Facts) (parameter, setup string) {
-	amd := func(unit string) bool { return strings.HasPrefix(unit, "ivhd") }
-	if slices.ContainsFunc(f.IOMMU.Units, amd) {
+	if slices.ContainsFunc(f.IOMMU.Units, isAMD) {
 		return "amd_iommu=off", "IOMMU (AMD-Vi)"
 	}
 	return "intel_iommu=off", "VT-d"
 }
+
+// x2APIC is how many logical CPUs take interrupts without an IOMMU to remap them
+// (8-bit APIC IDs, of which 255 is the broadcast).
+const x2APIC = 255
 
 func iommuFix(f *facts.Facts) string {
 	off, setup := iommuSwitch(f)
@@ -150,9 +196,12 @@ func iommuFix(f *facts.Facts) string {
 			lines = append(lines, "Remove "+p.String()+", which asks for translation.")
 		}
 	}
-	if passthrough(f) {
+	switch {
+	case f.CPU.Logical > x2APIC:
+		lines = append(lines, fmt.Sprintf("Boot with iommu=pt. Do not turn the IOMMU off: with %d logical CPUs interrupts need it.", f.CPU.Logical))
+	case passthrough(f):
 		lines = append(lines, fmt.Sprintf("iommu=pt is on the command line without effect on these GPUs; boot with %s, or disable %s in the firmware setup%s.", off, setup, ofBoard(f)))
-	} else {
+	default:
 		lines = append(lines, fmt.Sprintf("Boot with iommu=pt, or with %s, or disable %s in the firmware setup%s.", off, setup, ofBoard(f)))
 	}
 	lines = append(lines, "iommu=pt does not clear ACS redirect: see P2P-ACS-REDIRECT.")

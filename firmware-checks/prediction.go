@@ -19,8 +19,8 @@ var predictionDoc = Doc{
 	Meaning:  "The driver asks a chain of conditions before it grants NVLink-C2C, NVLink, PCIe BAR1 or the mailbox. They are asked here, for the driver as it is and for one with the P2P edits and options. What refuses has a finding of its own, or is up to the driver.",
 	Fix:      "The finding names the first condition that refuses, and what opens it.",
 	Outcomes: []Outcome{
-		{Pass, "the driver grants a path that works"},
-		{Warn, "it grants none or one that does not work, or it granted another than predicted"},
+		{Pass, "the loaded or installed driver grants a path that works; without one, that of an image does, which has the edits"},
+		{Warn, "it grants none, one that does not work, or another than predicted"},
 		{Skip, "there is one GPU"},
 		{Unknown, "the release is not known, or what it asks for is not"},
 	},
@@ -43,7 +43,7 @@ func prediction(f *facts.Facts) []Finding {
 	case 1:
 		return []Finding{{ID: PathPrediction, Status: Skip, Title: "one GPU, no path to foretell", Devices: addresses(gpus), Meaning: "Peer-to-peer needs two GPUs."}}
 	}
-	driver, whence := driverOf(f)
+	driver, whence, present := driverOf(f)
 	edited, err := withEdits(driver.Release)
 	if err != nil {
 		return []Finding{{
@@ -54,7 +54,7 @@ func prediction(f *facts.Facts) []Finding {
 	}
 	var out []Finding
 	for _, c := range forecasts(f, driver, edited) {
-		found := c.finding(driver.Release)
+		found := c.finding(driver.Release, present)
 		i := slices.IndexFunc(out, func(o Finding) bool { return o.Title == found.Title && o.Meaning == found.Meaning })
 		if i < 0 {
 			found.Evidence = append([]Evidence{whence}, found.Evidence...)
@@ -69,23 +69,23 @@ func prediction(f *facts.Facts) []Finding {
 	return out
 }
 
-// driverOf returns the driver that is loaded or else installed or else the one
-// that an image has by default, as published, with where that is known from.
-func driverOf(f *facts.Facts) (predict.Driver, Evidence) {
+// driverOf returns the driver that is loaded or else installed, with where that
+// is known from. When none is present, it is the one that images have by default.
+func driverOf(f *facts.Facts) (d predict.Driver, whence Evidence, present bool) {
 	if n := f.NVIDIA; n != nil && n.Release != "" {
 		keys, _ := rm.ParseKeys(n.Params)
 		return predict.Driver{Release: n.Release, Keys: keys, Resize: paramsMatch(f) == "1"},
-			Evidence{What: "loaded driver", Where: "/proc/driver/nvidia/{version,params}", Raw: n.Release + " with " + keysOf(keys)}
+			Evidence{What: "loaded driver", Where: "/proc/driver/nvidia/{version,params}", Raw: n.Release + " with " + keysOf(keys)}, true
 	}
 	if f.Installed != nil {
 		for _, l := range f.Installed.Libraries {
 			if l.Release != "" {
-				return predict.Driver{Release: l.Release}, Evidence{What: "installed driver", Where: l.Path, Raw: l.Release}
+				return predict.Driver{Release: l.Release}, Evidence{What: "installed driver", Where: l.Path, Raw: l.Release}, true
 			}
 		}
 	}
 	release := catalog.Load().Default
-	return predict.Driver{Release: release}, Evidence{What: "driver", Where: "none is loaded or installed", Raw: release + ", the release that images have by default"}
+	return predict.Driver{Release: release}, Evidence{What: "driver", Where: "none is loaded or installed", Raw: release + ", the release that images have by default"}, false
 }
 
 func keysOf(keys rm.Keys) string {
@@ -141,7 +141,7 @@ func unforeseen(f *facts.Facts, predictions ...predict.Prediction) string {
 	return granted
 }
 
-func (c forecast) finding(release string) Finding {
+func (c forecast) finding(release string, present bool) Finding {
 	found := Finding{
 		ID: PathPrediction, Pairs: [][2]string{{c.is.A, c.is.B}},
 		Title:    fmt.Sprintf("driver %s: %s; with edits and options: %s", release, wordPath(c.is), wordPath(c.edited)),
@@ -161,6 +161,9 @@ func (c forecast) finding(release string) Finding {
 	case works(c.is):
 		found.Status = Pass
 		found.Meaning = "As it is, the driver lets these GPUs reach each other."
+	case works(c.edited) && !present:
+		found.Status = Pass
+		found.Meaning = "As published, the driver does not let these GPUs reach each other in a way that works; with the P2P edits and options, which images have, it does."
 	case works(c.edited):
 		found.Status = Warn
 		found.Meaning = "As it is, the driver does not let these GPUs reach each other in a way that works; with the P2P edits and options it does."
