@@ -43,8 +43,8 @@ func prediction(f *facts.Facts) []Finding {
 	case 1:
 		return []Finding{{ID: PathPrediction, Status: Skip, Title: "one GPU, no path to foretell", Devices: addresses(gpus), Meaning: "Peer-to-peer needs two GPUs."}}
 	}
-	driver, whence, present := driverOf(f)
-	edited, err := withEdits(driver.Release)
+	driver, whence, present := DriverOf(f)
+	edited, err := WithEdits(driver.Release)
 	if err != nil {
 		return []Finding{{
 			ID: PathPrediction, Status: Unknown, Title: "driver " + driver.Release + " is not known", Devices: addresses(gpus), Evidence: []Evidence{whence},
@@ -69,9 +69,9 @@ func prediction(f *facts.Facts) []Finding {
 	return out
 }
 
-// driverOf returns the driver that is loaded or else installed, with where that
+// DriverOf returns the driver that is loaded or else installed, with where that
 // is known from. When none is present, it is the one that images have by default.
-func driverOf(f *facts.Facts) (d predict.Driver, whence Evidence, present bool) {
+func DriverOf(f *facts.Facts) (d predict.Driver, whence Evidence, present bool) {
 	if n := f.NVIDIA; n != nil && n.Release != "" {
 		keys, _ := rm.ParseKeys(n.Params)
 		return predict.Driver{Release: n.Release, Keys: keys, Resize: paramsMatch(f) == "1"},
@@ -100,9 +100,9 @@ func keysOf(keys rm.Keys) string {
 	return strings.Join(words, " ")
 }
 
-// withEdits returns the driver of a release with the P2P edits, loaded with the
+// WithEdits returns the driver of a release with the P2P edits, loaded with the
 // options that choose BAR1.
-func withEdits(release string) (predict.Driver, error) {
+func WithEdits(release string) (predict.Driver, error) {
 	offer, err := catalog.Load().Offer(&catalog.Release{Version: release})
 	if err != nil {
 		return predict.Driver{}, err
