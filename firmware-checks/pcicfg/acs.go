@@ -135,6 +135,9 @@ func (d *decoder) acs(off int) {
 		Control: ACSBits(control & acsMask),
 	}
 	d.cfg.ACS = a
+	if extra := a.Control &^ a.Capable; extra != 0 {
+		d.unknown("ACS capability at %#x has %s switched on, which it does not implement", off, extra)
+	}
 	if capable&acsEnhanced != 0 {
 		a.Enhanced = &ACSEnhanced{
 			IOBlocking:        control&acsIOBlocking != 0,

@@ -351,6 +351,55 @@ func TestDecodeShortDumps(t *testing.T) {
 	}
 }
 
+// However short the dump, what is decoded is what the whole one says, and what
+// is missing is said to be unknown: no zero stands in for it.
+func TestDecodeShortNeverLies(t *testing.T) {
+	for _, address := range []string{port, gpu, integrated} {
+		raw := space(t, address)
+		whole, err := pcicfg.Decode(raw)
+		require.NoError(t, err)
+		for n := pcicfg.HeaderSize; n < len(raw); n += 2 {
+			c, err := pcicfg.Decode(raw[:n])
+			require.NoError(t, err)
+			within(t, "", reflect.ValueOf(c), reflect.ValueOf(whole))
+			if !c.ExtendedRead {
+				require.NotEmpty(t, c.Unknown)
+			}
+		}
+	}
+}
+
+// within checks that got is want with some parts not known: nil, an entry less
+// or, of the few fields that may be 0 for that, 0.
+func within(t *testing.T, name string, got, want reflect.Value) {
+	t.Helper()
+	switch got.Kind() {
+	case reflect.Pointer:
+		if !got.IsNil() {
+			require.False(t, want.IsNil(), name)
+			within(t, name, got.Elem(), want.Elem())
+		}
+	case reflect.Slice:
+		require.LessOrEqual(t, got.Len(), want.Len(), name)
+		for i := range got.Len() {
+			within(t, name, got.Index(i), want.Index(i))
+		}
+	case reflect.Struct:
+		for i := range got.NumField() {
+			switch field := got.Type().Field(i).Name; field {
+			case "Length", "ExtendedRead", "Unknown":
+			default:
+				within(t, name+"."+field, got.Field(i), want.Field(i))
+			}
+		}
+	default:
+		mayBeZero := []string{".SubsystemVendor", ".SubsystemDevice", ".ACS.EgressBits"}
+		if !got.IsZero() || !slices.Contains(mayBeZero, name) {
+			require.Equal(t, want.Interface(), got.Interface(), name)
+		}
+	}
+}
+
 func TestDecodeRefuses(t *testing.T) {
 	_, err := pcicfg.Decode(make([]byte, 63))
 	require.ErrorContains(t, err, "63 bytes")
@@ -373,6 +422,7 @@ func TestDecodeBrokenLists(t *testing.T) {
 		"no entries":               {func(raw []byte) { put32(raw, 0x108, 0) }, "Resizable BAR capability at 0x100 claims 0 entries, the specification allows 1 to 6"},
 		"seven entries":            {func(raw []byte) { put32(raw, 0x108, 7<<5) }, "Resizable BAR capability at 0x100 claims 7 entries, the specification allows 1 to 6"},
 		"header type":              {func(raw []byte) { raw[0x0e] = 2 }, "header type 2 is neither an endpoint (0) nor a PCI-to-PCI bridge (1)"},
+		"ACS beyond itself":        {func(raw []byte) { put32(raw, 0x100, pcicfg.ExtCapACS|1<<16); put32(raw, 0x104, 0x0065_0005) }, "ACS capability at 0x100 has EC DT switched on, which it does not implement"},
 		"last BAR 64-bit":          {func(raw []byte) { put32(raw, 0x24, 0xc) }, "BAR 5 says it is 64 bits wide but is the last register"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -437,6 +487,12 @@ func TestHexText(t *testing.T) {
 func TestNames(t *testing.T) {
 	assert.Equal(t, "none", pcicfg.ACSBits(0).String())
 	assert.Equal(t, "SV RR CR UF", pcicfg.ACSBits(0x1d).String())
+	names := map[string]bool{}
+	for port := range pcicfg.PortType(16) {
+		assert.NotEmpty(t, port.String())
+		names[port.String()] = true
+	}
+	assert.Len(t, names, 16, "each has a name of its own")
 	assert.Equal(t, "switch downstream port", pcicfg.DownstreamPort.String())
 	assert.Equal(t, "port type 15", pcicfg.PortType(15).String())
 }
@@ -476,10 +532,8 @@ func check(t *testing.T, raw []byte) {
 	}
 	blanked := slices.Clone(raw)
 	pcicfg.BlankSerial(blanked)
-	c, err = pcicfg.Decode(blanked)
-	require.NoError(t, err)
-	if err == nil && len(c.Unknown) == 0 {
-		require.Equal(t, again.ExtendedCapabilities, c.ExtendedCapabilities, "blanking leaves the list alone")
+	if c, err = pcicfg.Decode(blanked); err == nil && len(again.Unknown) == 0 {
+		require.Equal(t, again.ExtendedCapabilities[:len(c.ExtendedCapabilities)], c.ExtendedCapabilities, "blanking moves nothing")
 	}
 }
 

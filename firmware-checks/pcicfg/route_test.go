@@ -1,6 +1,7 @@
 package pcicfg_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -72,5 +73,7 @@ func TestEffects(t *testing.T) {
 		assert.Equal(t, differs, e.Meaning != inRoot[i].Meaning, e.Bit)
 	}
 	assert.Empty(t, pcicfg.ACSBits(0).Effects(pcicfg.DownstreamPort))
-	assert.Equal(t, []string{"direct", "redirected", "blocked"}, []string{pcicfg.Direct.String(), pcicfg.Redirected.String(), pcicfg.Blocked.String()})
+	text, err := json.Marshal(pcicfg.PeerTraffic{Requests: pcicfg.Blocked, Translated: pcicfg.Redirected})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"requests": "blocked", "translated": "redirected", "completions": "direct"}`, string(text))
 }
