@@ -142,25 +142,38 @@ func (p *pair) static() reply {
 	})
 }
 
-// fits says whether BAR1 of g holds all its memory and some room.
+// fits says whether BAR1 of g holds all its memory and some room, now or, if the
+// driver may resize it, at its largest.
 func (g *gpu) fits(room uint64, resize bool) reply {
-	size, largest := bar1(g.Device)
+	size, largest, assigned := bar1(g.Device)
 	if g.nvml != nil && g.nvml.BAR1 > 0 {
-		size = g.nvml.BAR1
+		size, assigned = g.nvml.BAR1, true
 	}
+	if !assigned {
+		return no("BAR1 of %s at %s has no address", g.name(), g.Address)
+	}
+	now := g.holds(size, room)
+	if !resize || largest <= size || now.verdict == Yes {
+		return now
+	}
+	grown := g.holds(largest, room)
+	if grown.verdict == No {
+		return now
+	}
+	return unknown(grown.likely, "%s; the driver may enlarge BAR1 to %s if the bridges above have room", now.reason, mib(largest))
+}
+
+// holds says whether a BAR1 of some size holds all memory of g and some room.
+func (g *gpu) holds(size, room uint64) reply {
 	least, likely, most := g.memory()
 	text := fmt.Sprintf("BAR1 of %s at %s is %s, its memory %s", g.name(), g.Address, mib(size), mib(likely))
 	switch {
 	case likely == 0:
 		return unknown(No, "the memory of %s is not known", g.name())
-	case size == 0:
-		return unknown(No, "the size of BAR1 of %s at %s is not known", g.name(), g.Address)
 	case size >= most+room:
 		return yes("%s", text)
 	case size >= likely+room:
 		return unknown(Yes, "%s as first sold, %s at most", text, mib(most))
-	case resize && largest > size && largest >= likely+room:
-		return unknown(Yes, "%s; the driver may enlarge BAR1 to %s if the bridges above have room", text, mib(largest))
 	case size >= likely:
 		return unknown(Yes, "%s, and only the driver knows whether a console and the like still fit", text)
 	// The driver maps the memory that it uses, which is a little less.
@@ -190,22 +203,24 @@ func (g *gpu) memory() (least, likely, most uint64) {
 }
 
 // bar1 returns the size of the BAR through which peers reach the memory of d,
-// and the largest that it can take: the largest prefetchable 64-bit one.
-func bar1(d *facts.Device) (size, largest uint64) {
-	index := -1
-	for _, r := range d.Resources {
-		if r.Prefetchable64() && r.Assigned() && r.Size() > size {
-			size, index = r.Size(), r.Index
-		}
-	}
+// the largest that it can take, 0 if that is fixed, and whether it has an
+// address. It is the one that can be resized, or else the largest prefetchable
+// 64-bit one: not all GPUs have it at BAR 1.
+func bar1(d *facts.Device) (size, largest uint64, assigned bool) {
+	resizable := -1
 	if d.Config != nil {
 		for _, r := range d.Config.ResizableBARs {
-			if r.BAR == index {
-				largest = r.MaxSize()
+			if r.MaxSize() > largest {
+				resizable, largest = r.BAR, r.MaxSize()
 			}
 		}
 	}
-	return size, largest
+	for _, r := range d.Resources {
+		if r.Prefetchable64() && r.Assigned() && r.Size() > size && (resizable < 0 || r.Index == resizable) {
+			size, assigned = r.Size(), true
+		}
+	}
+	return size, largest, assigned
 }
 
 // mib writes a size in MiB.

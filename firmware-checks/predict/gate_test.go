@@ -70,6 +70,9 @@ func TestGates(t *testing.T) {
 		want    predict.Verdict
 		path    rm.Path
 	}{
+		{"KNOWN", "Blackwell in 570", pair(rtx5090), nil, driver("570.211.01", nil), predict.Yes, rm.NoPath},
+		{"KNOWN", "Blackwell before", pair(0x2bb1), nil, driver("565.77", nil), predict.No, rm.NoPath},
+		{"KNOWN", "model not known", unlisted, nil, driver("565.77", nil), predict.Unknown, rm.NoPath},
 		{"MIG", "chip without MIG", pair(a6000), nil, driver("580.142", nil), predict.Yes, rm.Mailbox},
 		{"MIG", "not known", pair(h100), nil, driver("580.142", nil), predict.Unknown, rm.Mailbox},
 		{"MIG", "on", pair(h100), nvml(func(g *facts.NVMLGPU) { g.MIG = "Enabled" }), driver("580.142", nil), predict.No, rm.NoPath},
@@ -123,6 +126,12 @@ func TestGates(t *testing.T) {
 		}), driver("580.142", bar1), predict.No, rm.Mailbox},
 		{"STATIC", "memory as NVML tells it", pair(h100), nvml(func(g *facts.NVMLGPU) { g.Memory, g.BAR1 = 80*gib, 128*gib }), driver("580.142", bar1), predict.Yes, rm.BAR1},
 		{"STATIC", "no room for a console", pair(h100), nvml(func(g *facts.NVMLGPU) { g.Memory, g.BAR1 = 80*gib, 80*gib }), driver("580.142", bar1), predict.Unknown, rm.BAR1},
+		{"STATIC", "too small, fixed", machine(rome, 0x790e, gpu(rtx4090, gib/4), gpu(rtx4090, 32*gib)), nil, chosen(t, "580.142"), predict.No, rm.NoPath},
+		{"STATIC", "too small, resizable", machine(rome, 0x790e, fixture.GeForce(rtx5090, gib/4, 32*gib), fixture.GeForce(rtx5090, 32*gib, 32*gib)), nil, chosen(t, "580.142"), predict.Unknown, rm.BAR1},
+		{"STATIC", "too small at its largest", machine(rome, 0x790e, fixture.GeForce(rtx5090, gib/4, 16*gib), fixture.GeForce(rtx5090, 32*gib, 32*gib)), nil, chosen(t, "580.142"), predict.No, rm.NoPath},
+		{"STATIC", "no address", machine(rome, 0x790e, gpu(rtx4090, 32*gib), gpu(rtx4090, 32*gib)), func(f *facts.Facts) {
+			f.GPUs()[1].Resources = nil
+		}, chosen(t, "580.142"), predict.No, rm.NoPath},
 		{"HOST", "Zen 2", pair(h100), nvml(func(g *facts.NVMLGPU) { g.Memory, g.BAR1 = 80*gib, 128*gib }), driver("550.163.01", rm.Keys{rm.KeyForceP2PType: 2}), predict.Yes, rm.BAR1},
 		{"HOST", "Sapphire Rapids", machine(sapphire, 0x1b81, gpu(h100, 128*gib), gpu(h100, 128*gib)), nil, driver("580.142", bar1), predict.Yes, rm.BAR1},
 		{"HOST", "not read", pair(h100), func(f *facts.Facts) {
@@ -211,6 +220,24 @@ func TestGatesAreWhole(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// The driver answers alike for both directions.
+func TestBothDirections(t *testing.T) {
+	f := gather(t, fixture.Crowd())
+	ps := predict.Pairs(f, chosen(t, "580.142"))
+	gpus := f.GPUs()
+	require.Len(t, ps, len(gpus)*(len(gpus)-1))
+	i := 0
+	for _, a := range gpus {
+		for _, b := range gpus {
+			if a != b {
+				assert.Equal(t, [2]string{a.Address, b.Address}, [2]string{ps[i].A, ps[i].B})
+				assert.Equal(t, rm.BAR1, ps[i].Path)
+				i++
+			}
+		}
+	}
+}
+
 func TestCompare(t *testing.T) {
 	predictions := []predict.Prediction{
 		{A: "a", B: "b", Path: rm.BAR1, Possible: []rm.Path{rm.BAR1, rm.NoPath}, If: []string{"there is room"}},
@@ -245,4 +272,17 @@ func TestLoaded(t *testing.T) {
 	assert.Equal(t, predict.Driver{Release: "580.142", Edited: true, Keys: rm.Keys{"ForceP2P": 0x211}, Resize: true}, d)
 	_, err = predict.Loaded("580.142", false, []loadopt.Option{{Name: "ForceP2P", Value: "on", Key: true}})
 	require.ErrorContains(t, err, "registry key ForceP2P")
+}
+
+func TestRunning(t *testing.T) {
+	f := &facts.Facts{}
+	_, ok := predict.Running(f, false)
+	assert.False(t, ok)
+	f.NVIDIA = &facts.NVIDIA{Release: "580.142", Params: "ResmanDebugLevel: 4294967295\nEnableResizableBar: 1\nRegistryDwords: \"ForceP2P=0x11;RMPcieP2PType=1\"\nRegistryDwordsPerDevice: \"\"\n"}
+	d, ok := predict.Running(f, true)
+	assert.True(t, ok)
+	assert.Equal(t, predict.Driver{Release: "580.142", Edited: true, Keys: rm.Keys{"ForceP2P": 0x11, "RMPcieP2PType": 1}, Resize: true}, d)
+	f.NVIDIA.Params = "RegistryDwordsPerDevice: \"pci=0000:01:00.0;ForceP2P=0x11\"\n"
+	_, ok = predict.Running(f, true)
+	assert.False(t, ok)
 }

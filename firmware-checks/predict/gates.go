@@ -27,6 +27,15 @@ var gates []Gate
 func init() {
 	gates = []Gate{
 		{
+			ID: "KNOWN", Releases: always,
+			Question: "Does the release drive these GPUs?",
+			Source:   "g_nv_name_released.h",
+			No:       Step{Grant: rm.NoPath}, Refuses: true, Status: rm.P2PUnsupported,
+			IfYes: "the release drives the GPUs", IfNo: "the release does not drive the GPUs",
+			Opens: "Take a release that knows the GPUs: 570 is the first for Blackwell.",
+			ask:   (*pair).known,
+		},
+		{
 			ID: "MIG", Releases: always,
 			Question: "Is MIG off on both GPUs?",
 			Source:   p2pCaps + "p2pGetCapsStatus",

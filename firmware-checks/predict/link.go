@@ -5,11 +5,28 @@ import (
 	"slices"
 
 	"mkp2pimg/internal/rm"
+	"mkp2pimg/kmod/catalog"
 )
 
 // migChips can be divided (MIG User Guide, "Supported GPUs"); of GB202 the RTX
 // PRO models can.
 var migChips = []string{"GA100", "GH100", "GB100", "GB102", "GB202"}
+
+func (p *pair) known() reply {
+	return p.each(func(g *gpu) reply {
+		if len(g.models) == 0 {
+			return unknown(Yes, "%s is not in the catalog", g.name())
+		}
+		f := catalog.Load().Family(g.models[0].Family)
+		if f == nil {
+			return unknown(Yes, "the catalog has no family %q", g.models[0].Family)
+		}
+		if p.major < f.First {
+			return no("%d is the first release for %s", f.First, g.name())
+		}
+		return yes("%s is driven from %d on", g.name(), f.First)
+	})
+}
 
 func (p *pair) migOff() reply {
 	return p.each(func(g *gpu) reply {
@@ -20,7 +37,7 @@ func (p *pair) migOff() reply {
 			return yes("MIG is %s on %s", g.nvml.MIG, g.name())
 		case g.chip() == "":
 			return unknown(Yes, "%s is not in the catalog", g.name())
-		case !slices.Contains(migChips, g.chip()), g.models[0].Stock == "refused":
+		case !slices.Contains(migChips, g.chip()), g.models[0].Stock == catalog.Refused:
 			return yes("%s has no MIG", g.name())
 		}
 		return unknown(Yes, "without a driver it can't be told whether MIG is on on %s", g.name())

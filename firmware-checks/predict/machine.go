@@ -31,19 +31,12 @@ type gpu struct {
 	nvml   *facts.NVMLGPU // nil without
 }
 
-// pair is a pair of GPUs to ask about, a with the lesser address. The driver
-// too takes them in its own order, and answers alike for both directions.
+// pair is a pair of GPUs to ask about, a with the lesser address: the driver too
+// takes them in its own order, whichever is to reach the other.
 type pair struct {
 	*machine
 	a, b    *gpu
 	answers map[*Gate]Answer
-}
-
-func (m *machine) pair(a, b *gpu) *pair {
-	if slices.Index(m.gpus, a) > slices.Index(m.gpus, b) {
-		a, b = b, a
-	}
-	return &pair{m, a, b, map[*Gate]Answer{}}
 }
 
 func newMachine(f *facts.Facts, d Driver) *machine {

@@ -21,8 +21,8 @@ import (
 	"mkp2pimg/kmod/loadopt"
 )
 
-// Registry key that decides about static BAR1, since release 565
-// (NV_REG_STR_RM_FORCE_STATIC_BAR1 in nvrm_registry.h).
+// KeyForceStaticBAR1 is the registry key that decides about static BAR1, since
+// release 565 (NV_REG_STR_RM_FORCE_STATIC_BAR1 in nvrm_registry.h).
 const KeyForceStaticBAR1 = "RMForceStaticBar1"
 
 // UnknownPath is the path when the release is none that the gates hold for.
@@ -58,6 +58,21 @@ func Loaded(release string, edited bool, options []loadopt.Option) (Driver, erro
 		}
 	}
 	return d, nil
+}
+
+// Running returns the driver that is loaded on the machine of f. ok is false if
+// none is, if its registry keys are not known, or if some GPUs have keys of
+// their own, which a [Driver] has no place for.
+func Running(f *facts.Facts, edited bool) (d Driver, ok bool) {
+	if f.NVIDIA == nil || f.NVIDIA.Release == "" || f.NVIDIA.Params == "" {
+		return Driver{}, false
+	}
+	keys, perDevice := rm.ParseKeys(f.NVIDIA.Params)
+	resize := slices.ContainsFunc(strings.Split(f.NVIDIA.Params, "\n"), func(line string) bool {
+		name, value, _ := strings.Cut(line, ":")
+		return strings.TrimSpace(name) == "EnableResizableBar" && strings.TrimSpace(value) == "1"
+	})
+	return Driver{Release: f.NVIDIA.Release, Edited: edited, Keys: keys, Resize: resize}, !perDevice
 }
 
 // major returns the first number of the release, 0 if it has none.
@@ -111,17 +126,22 @@ func (p Prediction) String() string {
 func Pairs(f *facts.Facts, d Driver) []Prediction {
 	var all []Prediction
 	m := newMachine(f, d)
-	for _, a := range m.gpus {
-		for _, b := range m.gpus {
-			if a != b {
+	for i, a := range m.gpus {
+		for j, b := range m.gpus {
+			switch {
+			case i < j:
 				all = append(all, m.predict(a, b))
+			case i > j: // the driver answers alike for both directions
+				back := all[j*(len(m.gpus)-1)+i-1]
+				back.A, back.B = back.B, back.A
+				all = append(all, back)
 			}
 		}
 	}
 	return all
 }
 
-// predict walks the gates for one pair.
+// predict walks the gates for one pair, a with the lesser address.
 func (m *machine) predict(a, b *gpu) Prediction {
 	out := Prediction{A: a.Address, B: b.Address}
 	if m.major < first {
@@ -129,7 +149,7 @@ func (m *machine) predict(a, b *gpu) Prediction {
 		out.If = []string{fmt.Sprintf("the rules of release %q were known, they are from %d on", m.Release, first)}
 		return out
 	}
-	p := m.pair(a, b)
+	p := &pair{m, a, b, map[*Gate]Answer{}}
 	p.walk(&out)
 	out.Possible = append(out.Possible, out.Path)
 	for _, path := range p.possible(0) {

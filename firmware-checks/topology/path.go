@@ -200,13 +200,12 @@ func (p *Path) ports(up, down []*Node) {
 // hops fills in the steps from A to B.
 func (p *Path) hops(up, down []*Node) {
 	top, other := len(up)-1, len(down)-1
-	if up[top] == down[other] && top > 0 && other > 0 && sameDevice(up[top-1], down[other-1]) {
-		// The sides meet within a device of several functions, below the
-		// ancestor: the link above it is not used.
-		up, down = up[:top], down[:other]
-		p.climb(up)
+	if k := up[top].Kind; up[top] == down[other] && (k == RootPort || k == DownstreamPort) && top > 0 && other > 0 && sameDevice(up[top-1], down[other-1]) {
+		// The sides meet within a device of several functions, below a port:
+		// the link between the two is not used.
+		p.climb(up[:top])
 		p.Hops = append(p.Hops, Hop{From: up[top-1].Name, To: down[other-1].Name, Kind: DeviceHop})
-		p.descend(down)
+		p.descend(down[:other])
 		return
 	}
 	p.climb(up)

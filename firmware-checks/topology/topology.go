@@ -166,7 +166,7 @@ func bridgeKind(d *facts.Device, depth int) Kind {
 	return DownstreamPort
 }
 
-// Node returns the NUMA node of n, -1 when the firmware assigns none. A host
+// NUMANode returns the NUMA node of n, -1 when the firmware assigns none. A host
 // bridge has that of the first function below that has one.
 func (n *Node) NUMANode() int {
 	if n.Device != nil && n.Device.NUMANode >= 0 {
