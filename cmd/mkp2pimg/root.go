@@ -30,7 +30,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see \"%s --help\")", err, c.CommandPath())}
 	})
-	root.AddCommand(newBuild(), newFetch(), newSmoke(), newPatch(), newDrivers(), newOptions(), newExitCodes())
+	root.AddCommand(newBuild(), newFetch(), newSmoke(), newPatch(), newDrivers(), newOptions(), newFacts(), newExitCodes())
 	checkArgs(root)
 	return root
 }

@@ -25,11 +25,7 @@ type Options struct {
 	KernelLog io.Reader
 	// Private keeps serial numbers, UUIDs, MAC addresses and credentials.
 	Private bool
-	// Ask asks a loaded NVIDIA driver, which starts GPUs that nobody uses: NVML
-	// by way of nvidia-smi, if the root is "/", and the resource manager behind
-	// /dev/nvidiactl.
-	Ask bool
-	// NVML is what "nvidia-smi -q -x" printed, to be read instead of running it.
+	// NVML is what "nvidia-smi -q -x" printed, nil when it was not run.
 	NVML io.Reader
 }
 
@@ -61,7 +57,7 @@ func Gather(root string, opt Options) (*Facts, error) {
 	g.framebuffers()
 	g.modules()
 	g.installed()
-	g.nvidia(opt)
+	g.nvidia(opt.NVML)
 	g.kernelLog(opt.KernelLog)
 	return g.facts, nil
 }

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -38,6 +39,7 @@ var relevant = regexp.MustCompile(`(?i)` +
 func (g *gatherer) kernelLog(log io.Reader) {
 	if log == nil {
 		if g.root != "/" {
+			g.unknown("kernel log", kmsgDevice, errors.New("the log of another machine or of a copy is not in its files"))
 			return
 		}
 		k, err := kmsg.Open(kmsg.Device)

@@ -1,28 +1,21 @@
 package facts
 
 import (
-	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
-
-	"mkp2pimg/internal/rm"
 )
-
-// patience is how long a loaded driver may take to answer: it starts GPUs that
-// nobody uses, which takes seconds for each.
-const patience = 60 * time.Second
 
 // releaseRE finds a release of the driver: 535.261.03, 580.142.
 var releaseRE = regexp.MustCompile(`\b\d{3}\.\d+(?:\.\d+)?\b`)
 
-// nvidia reads what a loaded NVIDIA driver shows of itself, and asks it if opt
-// says so.
-func (g *gatherer) nvidia(opt Options) {
+// nvidia reads what a loaded NVIDIA driver shows of itself, and what nvidia-smi
+// printed, if anything.
+func (g *gatherer) nvidia(smi io.Reader) {
 	const dir = "proc/driver/nvidia"
 	version := g.may("NVIDIA driver version", dir+"/version")
 	if version == "" {
@@ -45,11 +38,9 @@ func (g *gatherer) nvidia(opt Options) {
 		n.GPUs = append(n.GPUs, gpu)
 	}
 	slices.SortFunc(n.GPUs, func(a, b NVIDIAGPU) int { return compareAddress(a.Address, b.Address) })
-	if opt.Ask || opt.NVML != nil {
-		n.NVML = g.nvml(opt.NVML)
-	}
-	if opt.Ask {
-		n.Survey = g.survey()
+	if smi != nil {
+		b, err := io.ReadAll(io.LimitReader(smi, maxFile))
+		n.NVML = g.nvml(b, err)
 	}
 	g.facts.NVIDIA = n
 }
@@ -75,22 +66,6 @@ func parseInformation(s string) NVIDIAGPU {
 		}
 	}
 	return gpu
-}
-
-// survey asks the driver's resource manager.
-func (g *gatherer) survey() *rm.Survey {
-	client, err := rm.Open(g.path("dev"))
-	if err == nil {
-		defer client.Close() // only asked
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		var s *rm.Survey
-		if s, err = client.Survey(ctx); err == nil {
-			return s
-		}
-	}
-	g.unknown("what the driver grants to pairs of GPUs", "dev/nvidiactl", err)
-	return nil
 }
 
 // gpuModules are the kernel modules that drive GPUs, or help with that.

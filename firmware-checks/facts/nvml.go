@@ -1,41 +1,25 @@
 package facts
 
 import (
-	"context"
 	"encoding/xml"
-	"errors"
 	"fmt"
-	"io"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// nvml reads what "nvidia-smi -q -x" prints from output, or runs it when output
-// is nil and the root is the running system. nvidia-smi stands between because a
-// static program can load no library, and because its words stay the same where
-// the library's structures change.
-func (g *gatherer) nvml(output io.Reader) []NVMLGPU {
-	const what, program = "NVML", "nvidia-smi"
-	var b []byte
-	var err error
-	switch {
-	case output != nil:
-		b, err = io.ReadAll(io.LimitReader(output, maxFile))
-	case g.root == "/":
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		b, err = exec.CommandContext(ctx, program, "-q", "-x").Output()
-	default:
-		err = errors.New("nvidia-smi runs on the machine itself only")
-	}
+// smi is the program that stands between: a static program can load no library,
+// and its words stay the same where the structures of NVML change.
+const smi = "nvidia-smi"
+
+// nvml reads the document of nvidia-smi, unless err says that there is none.
+func (g *gatherer) nvml(document []byte, err error) []NVMLGPU {
 	var gpus []NVMLGPU
 	if err == nil {
-		gpus, err = ParseNVML(b)
+		gpus, err = ParseNVML(document)
 	}
 	if err != nil {
-		g.facts.Unknown = append(g.facts.Unknown, Unknown{What: what, Where: program, Why: err.Error()})
+		g.facts.Unknown = append(g.facts.Unknown, Unknown{What: "NVML", Where: smi, Why: err.Error()})
 		return nil
 	}
 	return gpus

@@ -70,9 +70,17 @@ func rich() fixture.Machine {
 	}
 }
 
+// quiet gathers from root with an empty log.
+func quiet(t *testing.T, root string) *facts.Facts {
+	t.Helper()
+	f, err := facts.Gather(root, facts.Options{KernelLog: strings.NewReader("")})
+	require.NoError(t, err)
+	return f
+}
+
 func TestSources(t *testing.T) {
 	m := rich()
-	f, err := facts.Gather(tree(t, m), facts.Options{NVML: strings.NewReader(m.NVMLDocument())})
+	f, err := facts.Gather(tree(t, m), facts.Options{KernelLog: strings.NewReader(""), NVML: strings.NewReader(m.NVMLDocument())})
 	require.NoError(t, err)
 	saved(t, f)
 	assert.Empty(t, f.Unknown)
@@ -230,8 +238,7 @@ func TestKernelConfigPlaces(t *testing.T) {
 			file := filepath.Join(root, tc.file)
 			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 			require.NoError(t, os.WriteFile(file, []byte(tc.content), 0o644))
-			f, err := facts.Gather(root, facts.Options{})
-			require.NoError(t, err)
+			f := quiet(t, root)
 			assert.Equal(t, tc.want, f.Kernel.Config)
 			if tc.why == "" {
 				assert.Empty(t, f.Unknown)
@@ -262,7 +269,7 @@ func TestDamagedSources(t *testing.T) {
 	for name, tc := range why {
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(tc.content), 0o644))
 	}
-	f, err := facts.Gather(root, facts.Options{NVML: strings.NewReader("<html>")})
+	f, err := facts.Gather(root, facts.Options{KernelLog: strings.NewReader(""), NVML: strings.NewReader("<html>")})
 	require.NoError(t, err)
 	saved(t, f)
 	got := map[string]string{}
@@ -281,14 +288,21 @@ func TestDamagedSources(t *testing.T) {
 
 // A fixture has no devices of the driver to ask.
 func TestAsk(t *testing.T) {
-	f, err := facts.Gather(tree(t, rich()), facts.Options{Ask: true})
-	require.NoError(t, err)
+	root := tree(t, rich())
+	f := quiet(t, root)
+	f.Ask(t.Context(), root)
+	saved(t, f)
 	assert.Nil(t, f.NVIDIA.Survey)
 	assert.Nil(t, f.NVIDIA.NVML)
 	assert.Equal(t, []facts.Unknown{
-		{What: "NVML", Where: "nvidia-smi", Why: "nvidia-smi runs on the machine itself only"},
+		{What: "NVML", Where: "nvidia-smi", Why: "runs on the machine itself only"},
 		{What: "what the driver grants to pairs of GPUs", Where: "/dev/nvidiactl", Why: "no such file or directory"},
 	}, f.Unknown)
+
+	root = tree(t, fixture.Machine{})
+	f = quiet(t, root)
+	f.Ask(t.Context(), root)
+	assert.Empty(t, f.Unknown, "there is no driver to ask")
 }
 
 func TestInstalledPlaces(t *testing.T) {
@@ -309,8 +323,7 @@ func TestInstalledPlaces(t *testing.T) {
 	write("lib/firmware/nvidia/ga102/gr.bin", "") // nouveau's
 	write("opt/firmware/nvidia/580.142/bindata_image.bin", "")
 	write("sys/module/firmware_class/parameters/path", "/opt/firmware\n")
-	f, err := facts.Gather(root, facts.Options{})
-	require.NoError(t, err)
+	f := quiet(t, root)
 	assert.Empty(t, f.Unknown)
 	assert.Equal(t, map[string][]string{"580.142": {"bindata_image.bin", "gsp_ga10x.bin", "gsp_tu10x.bin"}}, f.Installed.Firmware)
 	assert.Equal(t, []facts.Library{
