@@ -105,21 +105,21 @@ func Decode(raw []byte) (*Config, error) {
 	if len(raw) < HeaderSize {
 		return nil, fmt.Errorf("configuration space dump has %d bytes, its header alone needs %d", len(raw), HeaderSize)
 	}
-	d := &decoder{raw: raw[:min(len(raw), ExtendedSize)]}
+	d := &decoder{raw: raw[:min(len(raw), ExtendedSize)], cfg: new(Config)}
 	if d.allOnes() {
 		return nil, ErrNoResponse
 	}
 	d.header()
 	d.capabilities()
 	d.extended()
-	return &d.cfg, nil
+	return d.cfg, nil
 }
 
 // decoder walks one dump. Its readers must be asked only for offsets that has
 // confirmed.
 type decoder struct {
 	raw []byte
-	cfg Config
+	cfg *Config
 }
 
 func (d *decoder) has(off, n int) bool { return off >= 0 && off+n <= len(d.raw) }
@@ -142,7 +142,7 @@ func (d *decoder) allOnes() bool {
 }
 
 func (d *decoder) header() {
-	c := &d.cfg
+	c := d.cfg
 	c.Length = len(d.raw)
 	c.Vendor = Hex(d.u16(offVendor))
 	c.Device = Hex(d.u16(offDevice))
