@@ -273,16 +273,3 @@ func TestLoaded(t *testing.T) {
 	_, err = predict.Loaded("580.142", false, []loadopt.Option{{Name: "ForceP2P", Value: "on", Key: true}})
 	require.ErrorContains(t, err, "registry key ForceP2P")
 }
-
-func TestRunning(t *testing.T) {
-	f := &facts.Facts{}
-	_, ok := predict.Running(f, false)
-	assert.False(t, ok)
-	f.NVIDIA = &facts.NVIDIA{Release: "580.142", Params: "ResmanDebugLevel: 4294967295\nEnableResizableBar: 1\nRegistryDwords: \"ForceP2P=0x11;RMPcieP2PType=1\"\nRegistryDwordsPerDevice: \"\"\n"}
-	d, ok := predict.Running(f, true)
-	assert.True(t, ok)
-	assert.Equal(t, predict.Driver{Release: "580.142", Edited: true, Keys: rm.Keys{"ForceP2P": 0x11, "RMPcieP2PType": 1}, Resize: true}, d)
-	f.NVIDIA.Params = "RegistryDwordsPerDevice: \"pci=0000:01:00.0;ForceP2P=0x11\"\n"
-	_, ok = predict.Running(f, true)
-	assert.False(t, ok)
-}

@@ -60,21 +60,6 @@ func Loaded(release string, edited bool, options []loadopt.Option) (Driver, erro
 	return d, nil
 }
 
-// Running returns the driver that is loaded on the machine of f. ok is false if
-// none is, if its registry keys are not known, or if some GPUs have keys of
-// their own, which a [Driver] has no place for.
-func Running(f *facts.Facts, edited bool) (d Driver, ok bool) {
-	if f.NVIDIA == nil || f.NVIDIA.Release == "" || f.NVIDIA.Params == "" {
-		return Driver{}, false
-	}
-	keys, perDevice := rm.ParseKeys(f.NVIDIA.Params)
-	resize := slices.ContainsFunc(strings.Split(f.NVIDIA.Params, "\n"), func(line string) bool {
-		name, value, _ := strings.Cut(line, ":")
-		return strings.TrimSpace(name) == "EnableResizableBar" && strings.TrimSpace(value) == "1"
-	})
-	return Driver{Release: f.NVIDIA.Release, Edited: edited, Keys: keys, Resize: resize}, !perDevice
-}
-
 // major returns the first number of the release, 0 if it has none.
 func (d Driver) major() int {
 	first, _, _ := strings.Cut(d.Release, ".")

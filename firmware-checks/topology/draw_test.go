@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,7 +34,10 @@ func golden(t *testing.T, name string, got []byte) {
 	assert.Equal(t, string(want), string(got))
 }
 
-// TestKinds draws every kind of machine with a GPU.
+// shown are the kinds whose drawing is kept: one of each shape of tree.
+var shown = []string{"good-2x4090", "acs-switch", "two-switches", "two-sockets", "guest", "unprivileged", "testdev-standin", "one-gpu", "no-gpu"}
+
+// TestKinds draws every kind of machine.
 func TestKinds(t *testing.T) {
 	for _, k := range fixture.Kinds() {
 		t.Run(k.Name, func(t *testing.T) {
@@ -64,7 +68,9 @@ func TestKinds(t *testing.T) {
 					fmt.Fprintf(&b, "  redirected by %v\n", p.Redirecting)
 				}
 			}
-			golden(t, k.Name+".txt", b.Bytes())
+			if slices.Contains(shown, k.Name) {
+				golden(t, k.Name+".txt", b.Bytes())
+			}
 
 			b.Reset()
 			require.NoError(t, g.WriteSVG(&b))
