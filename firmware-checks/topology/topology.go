@@ -119,6 +119,9 @@ func (g *Graph) add(name string, parent *Node) *Node {
 	return n
 }
 
+// Node returns the function at address, nil when there is none.
+func (g *Graph) Node(address string) *Node { return g.nodes[address] }
+
 // classBridge is the class code of a PCI-to-PCI bridge, without its programming
 // interface (PCI Code and ID Assignment Specification, base class 06h).
 const classBridge = 0x0604
