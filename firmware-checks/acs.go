@@ -241,9 +241,9 @@ func acsFix(f *facts.Facts, ports []acsPort) string {
 		out = append(out, fmt.Sprintf("As far as its version tells, kernel %s misreads the parameters for this and gives the bits back to the firmware: take 6.12.23, 6.13.11, 6.14.2, 6.15 or a later one of their series.", release))
 	case since(release, 6, 12):
 		out = append(out, fmt.Sprintf("Boot with \"pci=config_acs=%s\" (kernel 6.12.23 and later)", strings.Join(each, ";")),
-			"or with "+redir+" (kernel 4.19 and later)", quotes)
+			"or with "+redir+" (kernels 4.19 to 6.10 too)", quotes)
 	default:
-		out = append(out, "Boot with "+redir+" (kernel 4.19 and later)", quotes)
+		out = append(out, "Boot with "+redir+" (kernels 4.19 to 6.10, and from 6.12.23 on)", quotes)
 	}
 	if len(f.IOMMU.Units) == 0 {
 		out = append(out, "Or switch ACS off in the firmware setup"+ofBoard(f)+", where it has such an item: no IOMMU is in use, so the kernel did not switch it on.")

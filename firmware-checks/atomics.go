@@ -45,10 +45,12 @@ func atomics(f *facts.Facts) []Finding {
 			e := express(d)
 			switch {
 			case d.GPU:
-			case e == nil || e.DeviceCapabilities2 == nil || e.DeviceControl2 == nil:
+			case e == nil, e.Version > 1 && (e.DeviceCapabilities2 == nil || e.DeviceControl2 == nil):
 				to = &unread
 				to.Evidence = append(to.Evidence, Evidence{What: "configuration space of " + d.Address, Where: sysPCI + d.Address + "/config", Raw: configLength(d) + " read"})
 			case e.Port == pcicfg.RootPort:
+			case e.DeviceCapabilities2 == nil: // version 1 knows no AtomicOps
+				state = append(state, d.Address+" does not route them")
 			case e.DeviceControl2.AtomicEgressBlock:
 				state = append(state, d.Address+" blocks them")
 			case !e.DeviceCapabilities2.AtomicRouting:

@@ -32,8 +32,10 @@ func ats(f *facts.Facts) []Finding {
 	}
 	unused := Finding{ID: ATS, Status: Pass, Meaning: "These GPUs send addresses as they are; TB and DT of the ports do not matter to them."}
 	used := Finding{ID: ATS, Status: Pass, Meaning: "These GPUs send translated addresses, which the ports above let pass. Leave DT and the IOMMU on when you clear ACS redirect."}
-	blocked := Finding{ID: ATS, Status: Fail, Meaning: "A port above refuses requests that are already translated (TB): with ATS on, DMA of these GPUs ends in ACS violations."}
-	redirected := Finding{ID: ATS, Status: Warn, Meaning: "A switch port redirects all requests of these GPUs to the root complex, translated ones included, because DT is off."}
+	blocked := Finding{ID: ATS, Status: Fail, Meaning: "A port above refuses requests that are already translated (TB): with ATS on, DMA of these GPUs ends in ACS violations.",
+		Fix: "Take pci=noats off the command line, with which the kernel sets TB. Until the next reset of the ports, clear TB:"}
+	redirected := Finding{ID: ATS, Status: Warn, Meaning: "A switch port redirects all requests of these GPUs to the root complex, translated ones included, because DT is off.",
+		Fix: "Clear the redirect as P2P-ACS-REDIRECT says or, until the next reset of the ports, set DT:"}
 	unread := Finding{ID: ATS, Status: Unknown, Meaning: "Whether these GPUs use ATS is not known.", Fix: "Run as root, so that sysfs shows all of configuration space."}
 	fab := newFabric(f)
 	for _, d := range gpus {

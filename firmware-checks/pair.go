@@ -116,7 +116,11 @@ func expected(p topology.Path) string {
 	if c.MaxPayload > 0 {
 		payload = fmt.Sprintf(" and packets of %d bytes", c.MaxPayload)
 	}
-	return fmt.Sprintf(", writes of at most %.1f GB/s with %s%s", c.Write, p.Hops[c.Hop].Link.Loaded, payload)
+	detour := ""
+	if p.Redirected() {
+		detour = ", if ACS did not redirect it"
+	}
+	return fmt.Sprintf(", writes of at most %.1f GB/s with %s%s%s", c.Write, p.Hops[c.Hop].Link.Loaded, payload, detour)
 }
 
 // meeting names where the paths of a pair meet.

@@ -43,6 +43,9 @@ func prediction(f *facts.Facts) []Finding {
 	case 1:
 		return []Finding{{ID: PathPrediction, Status: Skip, Title: "one GPU, no path to foretell", Devices: addresses(gpus), Meaning: "Peer-to-peer needs two GPUs."}}
 	}
+	if gpus[0].StandIn {
+		return []Finding{{ID: PathPrediction, Status: Skip, Title: "no NVIDIA driver will have these devices", Devices: addresses(gpus), Meaning: "What the driver decides depends on the GPU."}}
+	}
 	driver, whence, present := DriverOf(f)
 	edited, err := WithEdits(driver.Release)
 	if err != nil {
@@ -84,8 +87,28 @@ func DriverOf(f *facts.Facts) (d predict.Driver, whence Evidence, present bool) 
 			}
 		}
 	}
-	release := catalog.Load().Default
-	return predict.Driver{Release: release}, Evidence{What: "driver", Where: "none is loaded or installed", Raw: release + ", the release that images have by default"}, false
+	release := recommended(f)
+	return predict.Driver{Release: release}, Evidence{What: "driver", Where: "none is loaded or installed", Raw: release + ", recommended for these GPUs"}, false
+}
+
+// recommended returns the newest release of the branch that is recommended for
+// the GPUs, the highest where they differ; for unknown ones the default of
+// images.
+func recommended(f *facts.Facts) string {
+	c, branch := catalog.Load(), 0
+	for _, d := range f.GPUs() {
+		models, err := c.LookupGPU(fmt.Sprintf("10de:%04x", uint64(d.Device)))
+		if err != nil {
+			continue
+		}
+		if family := c.Family(models[0].Family); family != nil {
+			branch = max(branch, family.Recommended)
+		}
+	}
+	if r := c.Newest(branch); r != nil {
+		return r.Version
+	}
+	return c.Default
 }
 
 func keysOf(keys rm.Keys) string {
