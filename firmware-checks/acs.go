@@ -34,7 +34,7 @@ var acsRedirectDoc = Doc{
 	ID:       ACSRedirect,
 	Question: "Does an access control on the path of a pair send peer traffic to the root complex?",
 	Meaning:  "A switch port that redirects takes the traffic of GPUs below one switch up to the root complex and back: about half the bandwidth, and loss where the IOMMU translates. On root ports with one GPU each it changes nothing, since their traffic crosses the root complex in any case.",
-	Fix:      "Clear the redirecting controls of the ports named, with pci=config_acs= (kernel 6.12.23), pci=disable_acs_redir= (4.19, but not 6.11) or setpci; the finding has the words for its machine.",
+	Fix:      "Clear the redirecting controls of the ports named, with pci=config_acs= (kernel 6.12.23), pci=disable_acs_redir= (4.19, but not 6.11) or setpci; the finding has the words for its machine. docs/bios.md says where firmware setups have ACS.",
 	Outcomes: []Outcome{
 		{Pass, "no port redirects, or only ports that the traffic passes through to the root complex anyway"},
 		{Warn, "a switch port redirects, or a root port does in front of a translating IOMMU"},
@@ -246,7 +246,7 @@ func acsFix(f *facts.Facts, ports []acsPort) string {
 		out = append(out, "Boot with "+redir+" (kernels 4.19 to 6.10, and from 6.12.23 on)", quotes)
 	}
 	if len(f.IOMMU.Units) == 0 {
-		out = append(out, "Or switch ACS off in the firmware setup"+ofBoard(f)+", where it has such an item: no IOMMU is in use, so the kernel did not switch it on.")
+		out = append(out, "Or switch ACS off in the firmware setup"+ofBoard(f)+", where it has such an item (docs/bios.md): no IOMMU is in use, so the kernel did not switch it on.")
 	}
 	out = append(out, "For the running kernel, until the next reset of the port (mkp2pimg acs --clear does the same, --restore takes it back):")
 	return strings.Join(append(out, setpci...), "\n")

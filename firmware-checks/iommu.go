@@ -26,7 +26,7 @@ var iommuDoc = Doc{
 	ID:       IOMMU,
 	Question: "Does an IOMMU translate the DMA of a GPU?",
 	Meaning:  "The address of a peer's BAR is not an address that a translating IOMMU knows: transfers end in faults, zeros or silently wrong data.",
-	Fix:      "Boot with iommu=pt, or turn the IOMMU off.",
+	Fix:      "Boot with iommu=pt, or turn the IOMMU off; docs/bios.md says where firmware setups have VT-d or AMD-Vi.",
 	Outcomes: []Outcome{
 		{Pass, "no IOMMU is in use, or it passes addresses through"},
 		{Fail, "the default domain of a GPU's group translates"},

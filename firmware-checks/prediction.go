@@ -21,7 +21,7 @@ var predictionDoc = Doc{
 	Outcomes: []Outcome{
 		{Pass, "the loaded or installed driver grants a path that works; without one, that of an image does, which has the edits"},
 		{Warn, "it grants none, one that does not work, or another than predicted"},
-		{Skip, "there is one GPU"},
+		{Skip, "there is one GPU, or stand-ins are judged in place of GPUs"},
 		{Unknown, "the release is not known, or what it asks for is not"},
 	},
 	Weightless: true,
