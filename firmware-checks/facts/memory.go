@@ -94,7 +94,7 @@ func (g *gatherer) nodes() {
 		n := Node{ID: id, Package: -1, CPUs: g.may("processors of a NUMA node", dir+"/"+name+"/cpulist")}
 		n.Package = g.packageOf(n.CPUs)
 		distances := dir + "/" + name + "/distance"
-		for _, field := range strings.Fields(g.may("distances of a NUMA node", distances)) {
+		for field := range strings.FieldsSeq(g.may("distances of a NUMA node", distances)) {
 			d, err := strconv.Atoi(field)
 			if err != nil {
 				g.unknown("distances of a NUMA node", distances, err)

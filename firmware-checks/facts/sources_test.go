@@ -361,24 +361,3 @@ func FuzzParseNVML(f *testing.F) {
 		}
 	})
 }
-
-// The text files of sysfs and procfs, whatever is in them.
-func FuzzGather(f *testing.F) {
-	f.Add("00000000-00000fff : Reserved\n  0-f : PCI Bus 0000:00\n", "RxErr 1\nTOTAL_ERR_COR 1\n", "0-3,8\n", "Model: x\nGPU Excluded: Yes\n")
-	f.Fuzz(func(t *testing.T, iomem, aer, cpus, information string) {
-		root := t.TempDir()
-		device := "sys/bus/pci/devices/0000:01:00.0/"
-		for name, content := range map[string]string{
-			"proc/iomem": iomem, device + "aer_dev_correctable": aer, device + "aer_dev_nonfatal": aer, device + "aer_dev_fatal": aer, device + "resource": iomem,
-			"sys/devices/system/node/node0/cpulist": cpus, "sys/devices/system/node/node0/distance": cpus,
-			"proc/driver/nvidia/version": "NVRM version: 580.142", "proc/driver/nvidia/gpus/0000:01:00.0/information": information,
-			"proc/fb": iomem, "proc/cpuinfo": information, "proc/config": cpus,
-		} {
-			require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
-			require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(content), 0o644))
-		}
-		gathered, err := facts.Gather(root, facts.Options{})
-		require.NoError(t, err)
-		saved(t, gathered)
-	})
-}
