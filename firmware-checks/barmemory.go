@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"mkp2pimg/firmware-checks/facts"
+	"mkp2pimg/kmod/catalog"
 )
 
 var bar1MemoryDoc = Doc{
@@ -58,14 +59,22 @@ func memoryOf(f *facts.Facts, d *facts.Device) gpuMemory {
 			}
 		}
 	}
-	m := gpuMemory{evidence: modelEvidence(d)}
+	var m gpuMemory
+	var names []string
+	for _, model := range models(d) {
+		names = append(names, model.String())
+	}
+	m.evidence = Evidence{What: "memory of " + d.Address, Where: "catalog of GPUs, by device ID", Raw: "not in the catalog"}
+	if names != nil {
+		m.evidence.Raw = strings.Join(names, " or ")
+	}
 	for _, model := range models(d) {
 		sizes := model.Memory
 		if len(sizes) == 0 {
 			m.sold, m.modified = nil, 0
 			return m
 		}
-		if slices.ContainsFunc(model.Traps, func(t string) bool { return strings.HasPrefix(t, "modified") }) {
+		if hasTrap(model, "modified") {
 			m.modified = max(m.modified, sizes[len(sizes)-1]<<30)
 			sizes = sizes[:len(sizes)-1] // as sold come first
 		}
@@ -74,6 +83,12 @@ func memoryOf(f *facts.Facts, d *facts.Device) gpuMemory {
 		}
 	}
 	return m
+}
+
+// hasTrap reports whether the catalog warns of a model under a name that begins
+// with this.
+func hasTrap(model catalog.GPU, name string) bool {
+	return slices.ContainsFunc(model.Traps, func(t string) bool { return strings.HasPrefix(t, name) })
 }
 
 // nvmlOf returns what NVML says of d, nil when it was not asked.
@@ -133,6 +148,10 @@ func bar1MemoryOf(f *facts.Facts, d *facts.Device) Finding {
 		if bridge, _, _ := narrowWindow(f, d); bridge == nil {
 			found.Status = Warn // the driver can do it
 		}
+	case slices.ContainsFunc(models(d), func(m catalog.GPU) bool { return hasTrap(m, "display-mode") }):
+		found.Status, found.Title = Fail, fmt.Sprintf("BAR1 is %s in the card's display mode, the memory is %s", bytes(largest), bytes(least))
+		found.Meaning = "The display mode of this card decides how large BAR1 is; no other setting does."
+		found.Fix = "Switch the card to a mode with a large BAR1 with NVIDIA's displaymodeselector, and reboot."
 	default:
 		found.Status, found.Title = Fail, fmt.Sprintf("BAR1 can be %s at most, the memory is %s", bytes(largest), bytes(least))
 		found.Meaning = "No setting makes BAR1 show all memory, so the driver's static BAR1 and with it peer-to-peer over BAR1 is not possible on this card."

@@ -4,19 +4,19 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	"mkp2pimg/firmware-checks/facts"
+	"mkp2pimg/kmod/loadopt"
 )
 
 var consoleDoc = Doc{
 	ID:       Console,
-	Question: "Does a console lie in the framebuffer BAR of a GPU?",
-	Meaning:  "The screen that the firmware set up takes the start of BAR1. Beside it static BAR1 may not fit where BAR1 is no larger than the memory, and from driver 580 on it begins at an offset, which edits made for older releases do not know: one direction of a pair then arrives wrong.",
+	Question: "Does a console take room in BAR1 that static BAR1 needs?",
+	Meaning:  "The screen that the firmware set up lies at the start of BAR1. Where BAR1 is no larger than the memory, static BAR1 does not fit beside it, and the driver grants no BAR1 to peers. Where it fits it begins behind the console, which edits of the driver must know: with some one direction of a pair arrives wrong.",
 	Fix:      "Attach the display to the processor's graphics, a management controller or a GPU that does not compute, and make that the primary display in the firmware setup; or boot with video=efifb:off initcall_blacklist=simpledrm_platform_driver_init and work over the network.",
 	Outcomes: []Outcome{
-		{Pass, "the console is elsewhere, or no framebuffer driver draws on it"},
-		{Warn, "the kernel draws its console in the BAR of a GPU"},
+		{Pass, "the console is elsewhere, or BAR1 has room for it beside all memory"},
+		{Warn, "the kernel draws its console in the BAR of a GPU that has no room for it beside all memory"},
 		{Unknown, "the consoles could not be read"},
 	},
 }
@@ -49,33 +49,43 @@ func console(f *facts.Facts) []Finding {
 		}
 		return []Finding{found}
 	}
-	there := Finding{
-		ID: Console, Status: Warn, Evidence: []Evidence{drivers},
-		Meaning: "The console takes the start of BAR1: beside it static BAR1 may not fit, and where it does it begins at an offset that driver edits for older releases do not know.",
-		Fix:     "Attach the display to the processor's graphics, a management controller or a GPU that does not compute, and make that the primary display in the firmware setup" + ofBoard(f) + ".\nOr boot with video=efifb:off initcall_blacklist=simpledrm_platform_driver_init and work over the network.",
+	var found []Finding
+	for _, d := range gpus {
+		found = append(found, consoleOf(f, d, drivers))
 	}
-	elsewhere := Finding{
-		ID: Console, Status: Pass, Title: "no console in the BAR of a GPU", Evidence: []Evidence{drivers},
+	return merge(found)
+}
+
+func consoleOf(f *facts.Facts, d *facts.Device, drivers Evidence) Finding {
+	found := Finding{
+		ID: Console, Status: Pass, Title: "no console in the BAR of a GPU", Devices: []string{d.Address}, Evidence: []Evidence{drivers},
 		Meaning: "All of BAR1 is free for peers.",
 	}
-	for _, d := range gpus {
-		to := &elsewhere
-		if r, ok := claimed(f, d); ok {
-			to = &there
-			to.Evidence = append(to.Evidence, Evidence{
-				What: fmt.Sprintf("range in a BAR of %s", d.Address), Where: "/proc/iomem",
-				Raw: fmt.Sprintf("%s-%s %s", r.Start, r.End, r.Name),
-			})
-		} else if d.BootVGA && slices.ContainsFunc(f.Framebuffers, firmwareFramebuffer.MatchString) {
-			to = &there
-		}
-		if d.BootVGA {
-			to.Evidence = append(to.Evidence, Evidence{What: "primary display of the firmware", Where: sysPCI + d.Address + "/boot_vga", Raw: "1"})
-		}
-		to.Devices = append(to.Devices, d.Address)
+	if d.BootVGA {
+		found.Evidence = append(found.Evidence, Evidence{What: "primary display of the firmware", Where: sysPCI + d.Address + "/boot_vga", Raw: "1"})
 	}
-	there.Title = "the console is drawn in the BAR of " + strings.Join(there.Devices, ", ")
-	return about(there, elsewhere)
+	r, ok := claimed(f, d)
+	if ok {
+		found.Evidence = append(found.Evidence, Evidence{
+			What: fmt.Sprintf("range in a BAR of %s", d.Address), Where: "/proc/iomem", Raw: fmt.Sprintf("%s-%s %s", r.Start, r.End, r.Name),
+		})
+	}
+	if !ok && !(d.BootVGA && slices.ContainsFunc(f.Framebuffers, firmwareFramebuffer.MatchString)) {
+		return found
+	}
+	m := memoryOf(f, d)
+	fb, _ := framebufferOf(d)
+	found.Evidence = append(found.Evidence, fb.evidence(d), m.evidence)
+	if m.sold != nil && fb.size >= slices.Max(m.sold)+loadopt.Padding {
+		found.Title = "the console in the BAR of " + d.Address + " leaves room for all memory"
+		found.Meaning = "Static BAR1 fits behind the console; the edits of mkp2pimg know that it begins there, those of others may not."
+		return found
+	}
+	found.Status, found.Title = Warn, "the console is drawn in the BAR of "+d.Address
+	found.Meaning = "Beside the console BAR1 has no room for all memory, as far as that is known: the driver may set up no static BAR1, and grant no BAR1 to peers of this GPU."
+	found.Fix = "Attach the display to the processor's graphics, a management controller or a GPU that does not compute, and make that the primary display in the firmware setup" + ofBoard(f) + ".\n" +
+		"Or boot with video=efifb:off initcall_blacklist=simpledrm_platform_driver_init and work over the network."
+	return found
 }
 
 // claimed returns the range of a firmware framebuffer within a BAR of d.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"mkp2pimg/firmware-checks/facts"
+	"mkp2pimg/kmod/catalog"
 )
 
 var driverMatchDoc = Doc{
@@ -29,8 +30,8 @@ var driverOpenDoc = Doc{
 	Meaning:  "Blackwell runs with the open module only, and the edits that give GeForce, Turing, Ampere and Ada peer-to-peer over BAR1 can be made to the source of the open one only.",
 	Fix:      "Install the open flavor of the same release (nvidia-open, or the installer's --kernel-module-type=open).",
 	Outcomes: []Outcome{
-		{Pass, "the open module is loaded"},
-		{Warn, "the proprietary one is"},
+		{Pass, "the open module is loaded, or the proprietary one with GPUs that need no edits"},
+		{Warn, "the proprietary one is, with a GPU to which the driver as published denies peer-to-peer"},
 		{Fail, "the proprietary one is, with a Blackwell GPU"},
 		{Skip, "no driver is loaded"},
 	},
@@ -121,16 +122,28 @@ func driverOpen(f *facts.Facts) []Finding {
 	if open {
 		return []Finding{found}
 	}
-	found.Status, found.Title = Warn, "the proprietary module of release "+release
-	found.Meaning = "It can be told by registry keys only: where peer-to-peer over BAR1 needs edits of the source, as on GeForce before Blackwell, it cannot be had."
-	found.Fix = "Install the open flavor of the same release (nvidia-open, or the installer's --kernel-module-type=open)."
+	found.Title = "the proprietary module of release " + release
+	found.Meaning = "Registry keys are all that it can be told, and these GPUs need no more."
 	for _, d := range f.GPUs() {
-		if m := models(d); m != nil && m[0].Family == "blackwell" {
+		m := models(d)
+		switch {
+		case m == nil:
+			continue
+		case m[0].Family == "blackwell":
+			if found.Status != Fail {
+				found.Devices, found.Evidence = nil, found.Evidence[:1]
+			}
 			found.Status, found.Title = Fail, "the proprietary module with a Blackwell GPU"
 			found.Meaning = "Blackwell runs with the open module only; this one leaves the GPU alone."
-			found.Devices = append(found.Devices, d.Address)
-			found.Evidence = append(found.Evidence, modelEvidence(d))
+		case m[0].Stock == catalog.Refused && found.Status != Fail:
+			found.Status = Warn
+			found.Meaning = "The driver as published denies these GPUs peer-to-peer over PCIe, and only the source of the open module can be edited."
+		default:
+			continue
 		}
+		found.Fix = "Install the open flavor of the same release (nvidia-open, or the installer's --kernel-module-type=open)."
+		found.Devices = append(found.Devices, d.Address)
+		found.Evidence = append(found.Evidence, modelEvidence(d))
 	}
 	return []Finding{found}
 }

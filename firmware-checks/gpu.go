@@ -103,7 +103,7 @@ func virtual(f *facts.Facts) []Finding {
 	case "":
 	case "kvm", "qemu":
 		found.Title = "this is a virtual machine of QEMU or KVM"
-		found.Fix += "\nThe driver allows pairs that the host lets reach each other when QEMU says so: -device vfio-pci,x-nv-gpudirect-clique=0 for each. It takes that on trust: writes may go to a mirror that the peer never sees, so only a check on the receiving GPU counts."
+		found.Fix += "\nQEMU tells the driver that GPUs reach each other by -device vfio-pci,…,x-nv-gpudirect-clique=0 for each of them. The driver takes that on trust, so only data checked on the receiving GPU counts."
 	case "amazon", "google", "hyper-v", "apple":
 		found.Title = "this is a virtual machine (" + f.CPU.HypervisorKind + ")"
 		found.Fix = "Rely on the measured bandwidth with verified data; the host is the provider's."

@@ -47,7 +47,7 @@ func notAsked(id ID, f *facts.Facts) []Finding {
 	if f.NVIDIA == nil {
 		return notLoaded(id)
 	}
-	return []Finding{{ID: id, Status: Skip, Title: "NVML was not asked", Meaning: "Only the driver tells; gather the facts with --ask to ask it."}}
+	return []Finding{{ID: id, Status: Skip, Title: "NVML was not asked", Meaning: "Only the driver tells; gather the facts with nvidia-smi installed and without --passive."}}
 }
 
 // confidential asks whether confidential computing is on.

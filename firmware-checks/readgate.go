@@ -6,6 +6,7 @@ import (
 
 	"mkp2pimg/firmware-checks/facts"
 	"mkp2pimg/firmware-checks/topology"
+	"mkp2pimg/internal/rm"
 )
 
 var readGateDoc = Doc{
@@ -14,11 +15,12 @@ var readGateDoc = Doc{
 	Meaning:  "Between GPUs that meet in the root complex the driver grants BAR1 only on processors it knows to forward reads (p2p_caps.c, cpu.c): AMD Zen to Zen 2 in all releases from 535 on, Zen 3 and Zen 4 from 545, Zen 5 and newer from 570, Intel's Sapphire Rapids (family 6, model 143) from 545; no other, whether it forwards or not. ForceP2P skips the question.",
 	Fix:      "Boot with p2p.driver=p2p, or load nvidia.ko with NVreg_RegistryDwords=\"ForceP2P=0x11\"; whether the processor forwards reads the measurement tells.",
 	Outcomes: []Outcome{
-		{Pass, "the release knows the processor, or a release that does can be had"},
+		{Pass, "the release knows the processor, or without a driver any release does; or ForceP2P is set"},
 		{Warn, "the loaded release, or any, does not know it"},
 		{Skip, "no pair meets in the root complex, or there is no pair"},
 		{Unknown, "the processor could not be read"},
 	},
+	Weightless: true, // P2P-RM-PATH and the measurement say what comes of it
 }
 
 // readers returns the first release branch that takes c for a processor that
@@ -37,6 +39,17 @@ func readers(c facts.CPU) (branch int) {
 		return 545
 	}
 	return 0
+}
+
+// forced reports whether the loaded driver was told to allow reads and writes,
+// whatever it knows.
+func forced(f *facts.Facts) bool {
+	if f.NVIDIA == nil {
+		return false
+	}
+	keys, _ := rm.ParseKeys(f.NVIDIA.Params)
+	v := keys[rm.KeyForceP2P]
+	return v&0xf == 1 && v>>4&0xf == 1
 }
 
 // readGate asks whether the driver's question about the processor is answered.
@@ -68,6 +81,10 @@ func readGate(f *facts.Facts) []Finding {
 	branch := readers(c)
 	found.Fix = "Boot with p2p.driver=p2p, or load nvidia.ko with NVreg_RegistryDwords=\"ForceP2P=0x11\", which skips the question; whether the processor forwards reads the measurement tells."
 	switch now := major(release); {
+	case forced(f):
+		found.Status, found.Title, found.Fix = Pass, "ForceP2P answers in place of the driver's list of processors", ""
+		found.Meaning = "Whether this processor forwards reads the driver does not ask; the measurement tells."
+		found.Evidence = append(found.Evidence, Evidence{What: "registry key ForceP2P", Where: rm.ParamsFile, Raw: "reads and writes allowed"})
 	case c.Vendor == "" || c.Family == 0:
 		found.Status, found.Title, found.Fix = Unknown, "the processor is not known", "Mount procfs at /proc."
 		found.Meaning = "Whether the driver takes it for one that forwards peer reads cannot be told."
