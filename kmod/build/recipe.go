@@ -57,11 +57,12 @@ func strip(module, dir string) command {
 }
 
 // environment is what the commands see beside the sandbox's own. Debian's
-// headers ask dpkg for the architecture unless told.
+// headers ask dpkg for the architecture unless told (6.12), and take a build
+// that knows only one of the two for a cross build (6.1: nm is then "-nm").
 func environment(date time.Time) []string {
 	return []string{
 		fmt.Sprintf("SOURCE_DATE_EPOCH=%d", epoch(date)),
-		"DEB_BUILD_ARCH=amd64",
+		"DEB_BUILD_ARCH=amd64", "DEB_HOST_ARCH=amd64",
 	}
 }
 
