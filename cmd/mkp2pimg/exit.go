@@ -8,6 +8,7 @@ import (
 	"slices"
 	"syscall"
 
+	"mkp2pimg/firmware-checks/remedy"
 	"mkp2pimg/images"
 	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/debian"
@@ -25,7 +26,9 @@ import (
 // free for what a command found out.
 const (
 	exitOK          = 0
-	exitFailed      = 1   // what the command tested did not hold, or an error without a code of its own
+	exitFailed      = 1   // what the command tested did not hold, a degraded machine, or an error without a code of its own
+	exitBlocked     = 2   // check: something blocks peer-to-peer
+	exitUnknown     = 3   // check: it could not be told, or there are no two GPUs
 	exitUsage       = 64  // EX_USAGE: unknown command, flag, driver, kernel or machine
 	exitData        = 65  // EX_DATAERR: a wrong checksum or signature, a damaged file, a tree the edits do not fit
 	exitUnavailable = 69  // EX_UNAVAILABLE: a download failed, or is needed but not allowed
@@ -45,6 +48,11 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// dataError is an input that makes no sense.
+type dataError struct{ error }
+
+func (e dataError) Unwrap() error { return e.error }
+
 // exitCode chooses the code for what a command returned.
 func exitCode(ctx context.Context, err error) int {
 	var quiet quietError
@@ -63,7 +71,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case is[*fetch.ChecksumError](err), is[*debian.DamagedError](err), is[*lock.FileError](err), is[*images.DirError](err),
 		is[*patch.RefusedError](err), is[*patch.TreeError](err), is[*patch.ForkError](err), is[*patch.RevertError](err),
-		is[*pipeline.TreeMismatchError](err), is[*initramfs.VersionError](err),
+		is[*pipeline.TreeMismatchError](err), is[*initramfs.VersionError](err), is[dataError](err), is[*remedy.StateError](err),
 		anyOf(err, debian.ErrUnsigned, debian.ErrUnknownKey, debian.ErrBadSignature, debian.ErrKeyExpired,
 			debian.ErrExpired, debian.ErrWrongSuite):
 		return exitData
@@ -71,7 +79,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUnavailable
 	case is[*build.CompileError](err):
 		return exitBuild
-	case is[*sandbox.ForbiddenError](err):
+	case is[*sandbox.ForbiddenError](err), is[*remedy.ForbiddenError](err):
 		return exitOS
 	case is[*fetch.NoSpaceError](err), is[*fetch.CacheError](err), errors.Is(err, syscall.ENOSPC),
 		is[*fs.PathError](err), is[*os.LinkError](err):

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"mkp2pimg/firmware-checks/remedy"
 	"mkp2pimg/images"
 	"mkp2pimg/internal/debian"
 	"mkp2pimg/internal/fetch"
@@ -66,6 +67,10 @@ func TestExitCode(t *testing.T) {
 		{&fetch.DownloadError{Errs: []error{&os.SyscallError{Syscall: "connect", Err: syscall.ECONNREFUSED}}}, exitUnavailable},
 		{&build.CompileError{}, exitBuild},
 		{&sandbox.ForbiddenError{}, exitOS},
+		{&remedy.ForbiddenError{Err: &fs.PathError{Op: "open", Path: "config", Err: syscall.EACCES}}, exitOS},
+		{&remedy.StateError{Err: some}, exitData},
+		{&remedy.ChangedError{}, exitFailed},
+		{dataError{some}, exitData},
 		{&fetch.NoSpaceError{}, exitIO},
 		{&fetch.CacheError{Err: some}, exitIO},
 		{syscall.ENOSPC, exitIO},

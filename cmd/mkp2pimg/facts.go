@@ -6,16 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"mkp2pimg/firmware-checks/facts"
 )
-
-// driverPatience is how long a loaded driver may take to answer: it starts GPUs
-// that nobody uses, which takes seconds for each.
-const driverPatience = 2 * time.Minute
 
 func newFacts() *cobra.Command {
 	o := factsOptions{}
@@ -39,29 +32,20 @@ that the document can be sent to others.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.root, "root", "/", "the root folder of the machine, or of a copy of its /sys and /proc")
+	o.addFlags(c)
 	f.BoolVar(&o.private, "private", false, "keep serial numbers, UUIDs, MAC addresses and credentials")
-	f.BoolVar(&o.passive, "passive", false, "don't ask a loaded NVIDIA driver")
 	f.StringVarP(&o.out, "output", "o", "", "write to this file instead of standard output")
 	return c
 }
 
 type factsOptions struct {
-	root, out        string
-	private, passive bool
+	gathering
+	out string
 }
 
 func (o factsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	f, err := facts.Gather(o.root, facts.Options{Private: o.private})
+	f, err := o.facts(ctx)
 	if err != nil {
-		return usageError{err} // it fails only for what --root names
-	}
-	if !o.passive {
-		ctx, cancel := context.WithTimeout(ctx, driverPatience)
-		defer cancel()
-		f.Ask(ctx, o.root)
-	}
-	if err := ctx.Err(); err != nil {
 		return err
 	}
 	var doc bytes.Buffer

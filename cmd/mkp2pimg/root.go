@@ -30,7 +30,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see \"%s --help\")", err, c.CommandPath())}
 	})
-	root.AddCommand(newBuild(), newFetch(), newSmoke(), newPatch(), newDrivers(), newOptions(), newFacts(), newExitCodes())
+	root.AddCommand(newBuild(), newFetch(), newSmoke(), newPatch(), newDrivers(), newOptions(), newFacts(), newCheck(), newACS(), newExitCodes())
 	checkArgs(root)
 	return root
 }
@@ -56,8 +56,11 @@ func newExitCodes() *cobra.Command {
 		Short: "what the exit codes mean",
 		Long: `Exit codes of every command:
 
-    0  done; for smoke: no check failed
-    1  what was tested did not hold (smoke), or an error without its own code
+    0  done; for smoke: no check failed; for check: the machine is ready
+    1  what was tested did not hold (smoke), peer-to-peer works slower or with a
+       risk (check), or an error without its own code
+    2  something blocks peer-to-peer (check)
+    3  it could not be told, or there are no two GPUs (check)
    64  usage: an unknown command, flag, driver, kernel or machine
    65  data: a wrong checksum or signature, a damaged file, a source tree that
        the edits do not fit

@@ -72,6 +72,14 @@ func (p Plan) Changes() []Port {
 	return slices.DeleteFunc(slices.Clone(p.Ports), func(p Port) bool { return p.Left != "" })
 }
 
+// Unread reports whether a port was left because it could not be read.
+func (p Plan) Unread() bool {
+	return slices.ContainsFunc(p.Ports, func(p Port) bool { return p.Left == unread })
+}
+
+// unread says why a port is left of which the facts do not have all.
+const unread = "its configuration space could not be read"
+
 // NewPlan plans for the pairs of GPUs of f. It fails when a pair is none of f.
 func NewPlan(f *facts.Facts, opt Options) (Plan, error) {
 	plan := Plan{Ports: []Port{}}
@@ -144,7 +152,7 @@ func portAt(f *facts.Facts, address string, isolated bool) Port {
 	}
 	switch {
 	case cfg == nil || cfg.ACS == nil && !cfg.ExtendedRead:
-		p.Left = "its configuration space could not be read"
+		p.Left = unread
 		return p
 	case cfg.ACS == nil:
 		p.Left = "it has no ACS"

@@ -152,6 +152,7 @@ func TestPlanOfWhatCannotBeRead(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, plan.Ports, 2)
 		assert.Empty(t, plan.Changes())
+		assert.True(t, plan.Unread())
 		for _, p := range plan.Ports {
 			assert.Equal(t, "its configuration space could not be read", p.Left)
 		}

@@ -39,7 +39,7 @@ func Load(file string) ([]Port, error) {
 	text, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: %w", ErrNoState, err)
+		return nil, fmt.Errorf("%w in %s", ErrNoState, file)
 	case err != nil:
 		return nil, fmt.Errorf("saved state: %w", err)
 	}

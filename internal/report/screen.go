@@ -29,7 +29,9 @@ type ScreenOptions struct {
 	// Evidence is how many pieces of evidence are shown per finding, 4 when zero;
 	// the report has all of them.
 	Evidence int
-	Notes    []string // lines for the end: where the report went
+	// Passes shows findings that need no attention in full too.
+	Passes bool
+	Notes  []string // lines for the end: where the report went
 }
 
 // Screen writes what a person needs to know of a run: the verdict in one line,
@@ -42,7 +44,11 @@ func Screen(w io.Writer, run *Run, opt ScreenOptions) error {
 	s := &screen{opt: opt}
 	s.verdict(run)
 	s.broken(run)
-	for _, status := range []checks.Status{checks.Fail, checks.Warn, checks.Unknown} {
+	statuses := []checks.Status{checks.Fail, checks.Warn, checks.Unknown}
+	if opt.Passes {
+		statuses = append(statuses, calm...)
+	}
+	for _, status := range statuses {
 		for _, f := range run.Findings {
 			if f.Status == status {
 				s.finding(f)
@@ -54,6 +60,9 @@ func Screen(w io.Writer, run *Run, opt ScreenOptions) error {
 	_, err := w.Write(s.buf.Bytes())
 	return err
 }
+
+// calm are the statuses of findings that need no attention.
+var calm = []checks.Status{checks.Pass, checks.Skip}
 
 type screen struct {
 	opt ScreenOptions
@@ -241,7 +250,10 @@ func (s *screen) bandwidth(all []StepMeasurement) {
 // rest sums up what needs no attention, and where the report went.
 func (s *screen) rest(run *Run) {
 	var lines [][2]string
-	for _, status := range []checks.Status{checks.Pass, checks.Skip} {
+	for _, status := range calm {
+		if s.opt.Passes {
+			break // shown already
+		}
 		var ids []string
 		for _, f := range run.Findings {
 			if f.Status == status && !slices.Contains(ids, string(f.ID)) {

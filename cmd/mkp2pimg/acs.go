@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"mkp2pimg/firmware-checks/remedy"
+)
+
+// acsState is where the registers are saved: a file system that is emptied when
+// the machine starts, as the registers are.
+const acsState = "/run/mkp2pimg/acs.json"
+
+func newACS() *cobra.Command {
+	o := acsOptions{}
+	c := &cobra.Command{
+		Use:   "acs --show | --clear | --restore",
+		Short: "show or switch off ACS redirect on the ports between GPUs, until the next start",
+		Long: `Show, switch off or put back the access controls (ACS) that take traffic between
+GPUs up to the root complex instead of straight through a switch.
+
+Only ports on the paths between GPUs are touched, and of those only the bits that
+redirect: RR, CR and EC. DT, which address translation services need, and all other
+bits stay. A port above a device that a virtual machine has is left alone, since the
+redirect is what isolates it. Each register is read back; when one can't be written,
+those written before are put back.
+
+What is cleared lasts until the port is reset or the machine starts anew; "mkp2pimg
+check" prints the kernel parameter that makes it last. IOMMU groups keep their shape.
+The registers as they were are saved for --restore.`,
+		Example: `  mkp2pimg acs --show
+  sudo mkp2pimg acs --clear
+  sudo mkp2pimg acs --clear --pairs 0000:03:00.0,0000:04:00.0 --yes
+  sudo mkp2pimg acs --restore`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return o.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	f := c.Flags()
+	f.BoolVar(&o.show, "show", false, "show the ports between GPUs and what --clear would change")
+	f.BoolVar(&o.clear, "clear", false, "switch the redirect off")
+	f.BoolVar(&o.restore, "restore", false, "put back what --clear saved")
+	f.StringArrayVar(&o.pairs, "pairs", nil, "clear the paths between these GPUs only: addresses with commas between them (repeatable)")
+	f.StringVar(&o.state, "file", acsState, "file that the registers are saved in")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print what would be written and stop")
+	f.BoolVarP(&o.yes, "yes", "y", false, "don't ask")
+	f.BoolVar(&o.isolated, "isolated", false, "clear ports above devices of virtual machines too")
+	f.BoolVar(&o.force, "force", false, "restore ports whose registers were changed since; pass over those that are gone")
+	f.StringVar(&o.root, "root", "/", "the root folder of the machine")
+	return c
+}
+
+type acsOptions struct {
+	show, clear, restore         bool
+	pairs                        []string
+	root, state                  string
+	dryRun, yes, isolated, force bool
+}
+
+func (o acsOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+	asked := 0
+	for _, flag := range []bool{o.show, o.clear, o.restore} {
+		if flag {
+			asked++
+		}
+	}
+	switch {
+	case asked != 1:
+		return usageError{errors.New("give one of --show, --clear and --restore")}
+	case o.restore:
+		return o.putBack(stdin, stdout, stderr)
+	}
+	pairs, err := parsePairs(o.pairs)
+	if err != nil {
+		return usageError{err}
+	}
+	f, err := gathering{root: o.root, passive: true}.facts(ctx)
+	if err != nil {
+		return err
+	}
+	plan, err := remedy.NewPlan(f, remedy.Options{Pairs: pairs, Isolated: o.isolated})
+	if err != nil {
+		return usageError{fmt.Errorf("--pairs: %w", err)}
+	}
+	for _, p := range plan.Ports {
+		fmt.Fprintln(stdout, p)
+	}
+	if len(plan.Ports) == 0 {
+		fmt.Fprintf(stdout, "%d GPUs, no port between two of them\n", len(f.GPUs()))
+	}
+	if o.show || o.dryRun {
+		return nil
+	}
+	return o.apply(plan, stdin, stdout, stderr)
+}
+
+func (o acsOptions) apply(plan remedy.Plan, stdin io.Reader, stdout, stderr io.Writer) error {
+	changes := plan.Changes()
+	if len(changes) == 0 {
+		fmt.Fprintln(stdout, "nothing to clear")
+		if os.Geteuid() != 0 && plan.Unread() {
+			return &remedy.ForbiddenError{Err: fmt.Errorf("configuration space: %w", os.ErrPermission)}
+		}
+		return nil
+	}
+	if err := o.confirm(stdin, stderr, fmt.Sprintf("Write the ACS control of %d ports?", len(changes))); err != nil {
+		return err
+	}
+	done, err := remedy.Clear(o.root, o.state, changes)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%d ports written and read back; to undo: mkp2pimg acs --restore%s\n", len(done), o.fileFlag())
+	return nil
+}
+
+// fileFlag is the flag that names the state file, unless that is the usual one.
+func (o acsOptions) fileFlag() string {
+	if o.state == acsState {
+		return ""
+	}
+	return " --file " + o.state
+}
+
+func (o acsOptions) putBack(stdin io.Reader, stdout, stderr io.Writer) error {
+	saved, err := remedy.Load(o.state)
+	if err != nil {
+		return err
+	}
+	if o.dryRun {
+		for _, p := range saved {
+			fmt.Fprintln(stdout, remedy.Change{Port: p.Address, From: p.After, To: p.Before})
+		}
+		return nil
+	}
+	if err := o.confirm(stdin, stderr, fmt.Sprintf("Restore the ACS control of %d ports?", len(saved))); err != nil {
+		return err
+	}
+	done, err := remedy.Restore(o.root, o.state, o.force)
+	for _, c := range done {
+		fmt.Fprintln(stdout, c)
+	}
+	if is[*remedy.ChangedError](err) {
+		return fmt.Errorf("%w; nothing was written (--force restores the rest)", err)
+	}
+	if err == nil {
+		fmt.Fprintf(stdout, "%d ports restored\n", len(done))
+	}
+	return err
+}
+
+// confirm asks on a terminal. Where nobody can be asked, --yes has to be given.
+func (o acsOptions) confirm(stdin io.Reader, stderr io.Writer, question string) error {
+	if o.yes {
+		return nil
+	}
+	if f, ok := stdin.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+		return usageError{errors.New("standard input is no terminal to ask on: give --yes, or --dry-run to see what would be written")}
+	}
+	fmt.Fprintf(stderr, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(stdin).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if !strings.HasPrefix(strings.ToLower(strings.TrimSpace(answer)), "y") {
+		fmt.Fprintln(stderr, "nothing was written")
+		return quietError{exitFailed}
+	}
+	return nil
+}
+
+// parsePairs reads lists of GPUs: of each all pairs are meant.
+func parsePairs(lists []string) ([][2]string, error) {
+	var pairs [][2]string
+	for _, list := range lists {
+		gpus := strings.Split(strings.ToLower(list), ",")
+		if len(gpus) < 2 {
+			return nil, fmt.Errorf("--pairs %s: want two addresses or more, such as 0000:03:00.0,0000:04:00.0", list)
+		}
+		for i, a := range gpus {
+			for _, b := range gpus[i+1:] {
+				pairs = append(pairs, [2]string{a, b})
+			}
+		}
+	}
+	return pairs, nil
+}
