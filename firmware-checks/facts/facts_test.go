@@ -258,6 +258,21 @@ func TestKernelLog(t *testing.T) {
 	})
 }
 
+// A copy of a machine can hold its log.
+func TestKernelLogOfCopy(t *testing.T) {
+	root := tree(t, fixture.Machine{})
+	require.NoError(t, os.WriteFile(filepath.Join(root, "dev/kmsg"), []byte("4,120,99,-;NVRM: loading\n"), 0o644))
+	f, err := facts.Gather(root, facts.Options{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"NVRM: loading"}, f.KernelLog)
+	assert.Empty(t, f.Unknown)
+
+	require.NoError(t, os.Remove(filepath.Join(root, "dev/kmsg")))
+	f, err = facts.Gather(root, facts.Options{})
+	require.NoError(t, err)
+	assert.Equal(t, []facts.Unknown{{What: "kernel log", Where: "/dev/kmsg", Why: "no such file or directory"}}, f.Unknown)
+}
+
 func TestLoadRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ doc, want string }{
 		"empty":            {"", "reading facts"},

@@ -21,7 +21,7 @@ type Options struct {
 	// exercised on an emulated machine.
 	StandIn string
 	// KernelLog is the kernel's log, one message a line as dmesg prints it.
-	// When nil, /dev/kmsg is read if the root is "/".
+	// When nil, /dev/kmsg below the root is read.
 	KernelLog io.Reader
 	// Private keeps serial numbers, UUIDs, MAC addresses and credentials.
 	Private bool

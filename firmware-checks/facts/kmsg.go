@@ -2,7 +2,6 @@ package facts
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -34,15 +33,12 @@ var relevant = regexp.MustCompile(`(?i)` +
 	`PCI: (Unknown option|Can't parse)|\bACS\b|` +
 	`Key was rejected|module verification failed|Lockdown:|secureboot:`)
 
-// kernelLog keeps the relevant lines of log, or of the running kernel's when
-// log is nil and the root is the running system.
+// kernelLog keeps the relevant lines of log, or of the log below the root when
+// log is nil: that of the running kernel, or the file in its place in a copy of a
+// machine.
 func (g *gatherer) kernelLog(log io.Reader) {
 	if log == nil {
-		if g.root != "/" {
-			g.unknown("kernel log", kmsgDevice, errors.New("the log of another machine or of a copy is not in its files"))
-			return
-		}
-		k, err := kmsg.Open(kmsg.Device)
+		k, err := kmsg.Open(g.path(kmsgDevice))
 		if err != nil {
 			g.unknown("kernel log", kmsgDevice, err)
 			return

@@ -70,17 +70,9 @@ func rich() fixture.Machine {
 	}
 }
 
-// quiet gathers from root with an empty log.
-func quiet(t *testing.T, root string) *facts.Facts {
-	t.Helper()
-	f, err := facts.Gather(root, facts.Options{KernelLog: strings.NewReader("")})
-	require.NoError(t, err)
-	return f
-}
-
 func TestSources(t *testing.T) {
 	m := rich()
-	f, err := facts.Gather(tree(t, m), facts.Options{KernelLog: strings.NewReader(""), NVML: strings.NewReader(m.NVMLDocument())})
+	f, err := facts.Gather(tree(t, m), facts.Options{NVML: strings.NewReader(m.NVMLDocument())})
 	require.NoError(t, err)
 	saved(t, f)
 	assert.Empty(t, f.Unknown)
@@ -238,7 +230,8 @@ func TestKernelConfigPlaces(t *testing.T) {
 			file := filepath.Join(root, tc.file)
 			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 			require.NoError(t, os.WriteFile(file, []byte(tc.content), 0o644))
-			f := quiet(t, root)
+			f, err := facts.Gather(root, facts.Options{})
+			require.NoError(t, err)
 			assert.Equal(t, tc.want, f.Kernel.Config)
 			if tc.why == "" {
 				assert.Empty(t, f.Unknown)
@@ -269,7 +262,7 @@ func TestDamagedSources(t *testing.T) {
 	for name, tc := range why {
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(tc.content), 0o644))
 	}
-	f, err := facts.Gather(root, facts.Options{KernelLog: strings.NewReader(""), NVML: strings.NewReader("<html>")})
+	f, err := facts.Gather(root, facts.Options{NVML: strings.NewReader("<html>")})
 	require.NoError(t, err)
 	saved(t, f)
 	got := map[string]string{}
@@ -289,7 +282,8 @@ func TestDamagedSources(t *testing.T) {
 // A fixture has no devices of the driver to ask.
 func TestAsk(t *testing.T) {
 	root := tree(t, rich())
-	f := quiet(t, root)
+	f, err := facts.Gather(root, facts.Options{})
+	require.NoError(t, err)
 	f.Ask(t.Context(), root)
 	saved(t, f)
 	assert.Nil(t, f.NVIDIA.Survey)
@@ -300,7 +294,8 @@ func TestAsk(t *testing.T) {
 	}, f.Unknown)
 
 	root = tree(t, fixture.Machine{})
-	f = quiet(t, root)
+	f, err = facts.Gather(root, facts.Options{})
+	require.NoError(t, err)
 	f.Ask(t.Context(), root)
 	assert.Empty(t, f.Unknown, "there is no driver to ask")
 }
@@ -323,7 +318,8 @@ func TestInstalledPlaces(t *testing.T) {
 	write("lib/firmware/nvidia/ga102/gr.bin", "") // nouveau's
 	write("opt/firmware/nvidia/580.142/bindata_image.bin", "")
 	write("sys/module/firmware_class/parameters/path", "/opt/firmware\n")
-	f := quiet(t, root)
+	f, err := facts.Gather(root, facts.Options{})
+	require.NoError(t, err)
 	assert.Empty(t, f.Unknown)
 	assert.Equal(t, map[string][]string{"580.142": {"bindata_image.bin", "gsp_ga10x.bin", "gsp_tu10x.bin"}}, f.Installed.Firmware)
 	assert.Equal(t, []facts.Library{
