@@ -128,7 +128,7 @@ func TestBuildRatio(t *testing.T) {
 			// There is no pahole in the root, which BTF would need.
 			Argv: append([]string{
 				"make", "modules", "-j", strconv.Itoa(cfg.Jobs), "KERNEL_UNAME=" + cfg.Kernel, "CONFIG_DEBUG_INFO_BTF_MODULES=",
-			}, variables...),
+			}, append(variables, debianArch...)...),
 			Stdout: &log,
 			Stderr: &log,
 		}

@@ -41,13 +41,18 @@ func nvKernel(date time.Time) command {
 // types for tracing, would need pahole and the kernel's own BTF. Debug
 // information would be stripped in the end.
 func kbuild(kernel string) command {
-	return command{"modules", []string{
+	return command{"modules", append([]string{
 		"make", "-C", "kernel-open", "modules",
 		"KERNEL_UNAME=" + kernel,
 		"NV_KERNEL_MODULES=" + strings.Join(moduleNames, " "),
 		"CONFIG_DEBUG_INFO_BTF_MODULES=", "CONFIG_DEBUG_INFO=",
-	}, true}
+	}, debianArch...), true}
 }
+
+// debianArch are variables of make. Debian's headers ask dpkg for the
+// architecture unless told (6.12), and take a build that knows only one of the
+// two for a cross build (6.1: nm is then "-nm").
+var debianArch = []string{"DEB_BUILD_ARCH=amd64", "DEB_HOST_ARCH=amd64"}
 
 // strip copies a module into dir, without what only a debugger reads.
 func strip(module, dir string) command {
@@ -56,14 +61,9 @@ func strip(module, dir string) command {
 	}, false}
 }
 
-// environment is what the commands see beside the sandbox's own. Debian's
-// headers ask dpkg for the architecture unless told (6.12), and take a build
-// that knows only one of the two for a cross build (6.1: nm is then "-nm").
+// environment is what the commands see beside the sandbox's own.
 func environment(date time.Time) []string {
-	return []string{
-		fmt.Sprintf("SOURCE_DATE_EPOCH=%d", epoch(date)),
-		"DEB_BUILD_ARCH=amd64", "DEB_HOST_ARCH=amd64",
-	}
+	return []string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", epoch(date))}
 }
 
 func epoch(t time.Time) int64 {
