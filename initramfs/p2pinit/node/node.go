@@ -11,6 +11,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -123,9 +124,10 @@ func (l libraries) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// stages are all stages of a run, in order.
+// stages are all stages of a run, in order. One that changes the machine only
+// when asked to is left out otherwise.
 func (n *Node) stages() []stage.Stage {
-	return []stage.Stage{
+	all := []stage.Stage{
 		{Name: "mount", Title: "mount the kernel's file systems and verify the image", Deadline: 30 * time.Second, Run: n.mount},
 		{Name: "modules", Title: "load the modules of the hardware", Deadline: 90 * time.Second, Run: n.hardware},
 		{Name: "facts", Title: "gather the facts of the machine", Deadline: 60 * time.Second, Run: n.gather},
@@ -137,6 +139,7 @@ func (n *Node) stages() []stage.Stage {
 		{Name: "report", Title: "reach the verdict and deliver the report", Deadline: 3 * time.Minute, Run: n.conclude},
 		{Name: "after", Title: "end the run", Deadline: 30 * time.Second, Run: n.after},
 	}
+	return slices.DeleteFunc(all, func(s stage.Stage) bool { return s.Name == "acs" && n.params.ACS == params.Keep })
 }
 
 // begin lets the watchdog be petted until the stage's deadline and a bit.

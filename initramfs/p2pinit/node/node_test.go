@@ -198,7 +198,7 @@ func (m *machine) p2pbw(r measure.Result, exit int) {
 }
 
 func TestNoGPU(t *testing.T) {
-	m := newMachine(t, "no-gpu", "console=ttyS0 p2p.after=poweroff p2p.node=n7 p2p.plam=full")
+	m := newMachine(t, "no-gpu", "console=ttyS0 p2p.after=poweroff p2p.node=n7 p2p.acs=show p2p.plam=full")
 	m.noGPU()
 	run, console := m.run()
 
@@ -333,9 +333,9 @@ func TestPlans(t *testing.T) {
 		skipped []string
 		after   params.After
 	}{
-		"check":     {"p2p.plan=check p2p.after=poweroff", []string{"acs", "driver", "paths", "bandwidth"}, params.PowerOff},
-		"shell":     {"p2p.plan=shell p2p.after=poweroff", []string{"facts", "acs", "checks", "driver", "paths", "bandwidth"}, params.StartShell},
-		"no driver": {"p2p.driver=none", []string{"acs", "driver", "paths", "bandwidth"}, params.StartShell},
+		"check":     {"p2p.plan=check p2p.after=poweroff", []string{"driver", "paths", "bandwidth"}, params.PowerOff},
+		"shell":     {"p2p.plan=shell p2p.after=poweroff", []string{"facts", "checks", "driver", "paths", "bandwidth"}, params.StartShell},
+		"no driver": {"p2p.driver=none", []string{"driver", "paths", "bandwidth"}, params.StartShell},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
