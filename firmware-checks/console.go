@@ -70,7 +70,8 @@ func consoleOf(f *facts.Facts, d *facts.Device, drivers Evidence) Finding {
 			What: fmt.Sprintf("range in a BAR of %s", d.Address), Where: "/proc/iomem", Raw: fmt.Sprintf("%s-%s %s", r.Start, r.End, r.Name),
 		})
 	}
-	if !ok && !(d.BootVGA && slices.ContainsFunc(f.Framebuffers, firmwareFramebuffer.MatchString)) {
+	drawn := d.BootVGA && slices.ContainsFunc(f.Framebuffers, firmwareFramebuffer.MatchString)
+	if !ok && !drawn {
 		return found
 	}
 	m := memoryOf(f, d)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"mkp2pimg/firmware-checks/facts"
+	"mkp2pimg/firmware-checks/predict"
 	"mkp2pimg/firmware-checks/topology"
 	"mkp2pimg/internal/rm"
 )
@@ -21,24 +22,6 @@ var readGateDoc = Doc{
 		{Unknown, "the processor could not be read"},
 	},
 	Weightless: true, // P2P-RM-PATH and the measurement say what comes of it
-}
-
-// readers returns the first release branch that takes c for a processor that
-// forwards peer reads, 0 if none does up to 610: cpuidInfoAMD and cpuidInfoIntel
-// in cpu.c. The driver counts AMD's families in the extended field: 08h is
-// family 17h.
-func readers(c facts.CPU) (branch int) {
-	switch {
-	case c.Vendor == "AuthenticAMD" && c.Family == 0x17: // Zen to Zen 2
-		return 535
-	case c.Vendor == "AuthenticAMD" && c.Family == 0x19: // Zen 3, Zen 4
-		return 545
-	case c.Vendor == "AuthenticAMD" && c.Family > 0x19: // Zen 5, and what is not known yet
-		return 570
-	case c.Vendor == "GenuineIntel" && c.Family == 6 && c.Model == 143:
-		return 545
-	}
-	return 0
 }
 
 // forced reports whether the loaded driver was told to allow reads and writes,
@@ -78,7 +61,7 @@ func readGate(f *facts.Facts) []Finding {
 	if f.NVIDIA != nil {
 		found.Evidence = append(found.Evidence, versionEvidence(f))
 	}
-	branch := readers(c)
+	branch := predict.ReadsFrom(c)
 	found.Fix = "Boot with p2p.driver=p2p, or load nvidia.ko with NVreg_RegistryDwords=\"ForceP2P=0x11\", which skips the question; whether the processor forwards reads the measurement tells."
 	switch now := major(release); {
 	case forced(f):

@@ -193,41 +193,39 @@ func (p *pair) allowed() reply {
 	})
 }
 
-// CPUs that the driver knows to forward peer reads (cpu.c): AMD by the extended
-// family, of which releases know ever more, and Sapphire Rapids by its model.
-const (
-	zen            = 0x17 // Zen to Zen 2
-	zen3           = 0x19 // Zen 3 and Zen 4
-	sapphireRapids = 143
-)
+// ReadsFrom returns the first release branch that takes c for a processor that
+// forwards peer reads, 0 if none does up to the newest known: AMD by the extended
+// family, of which releases know ever more (cpuidInfoAMD in cpu.c; 08h there is
+// family 17h), Sapphire Rapids by its model (cpuidInfoIntel).
+func ReadsFrom(c facts.CPU) (branch int) {
+	switch {
+	case c.Vendor == "AuthenticAMD" && c.Family == 0x17: // Zen to Zen 2
+		return first
+	case c.Vendor == "AuthenticAMD" && c.Family == 0x19: // Zen 3, Zen 4
+		return 545
+	case c.Vendor == "AuthenticAMD" && c.Family > 0x19: // Zen 5, and what is not known yet
+		return 570
+	case c.Vendor == "GenuineIntel" && c.Family == 6 && c.Model == 143: // Sapphire Rapids
+		return 545
+	}
+	return 0
+}
 
 func (p *pair) host() reply {
 	if sw := p.commonSwitch(); sw != "" {
 		return yes("both GPUs are below the switch at bus %s", sw)
 	}
 	c := p.facts.CPU
-	var reads bool
-	switch c.Vendor {
-	case "":
+	if c.Vendor == "" {
 		return unknown(No, "the CPU could not be read")
-	case "AuthenticAMD":
-		switch {
-		case p.major < 545:
-			reads = c.Family == zen
-		case p.major < 570:
-			reads = c.Family == zen || c.Family == zen3
-		default:
-			reads = c.Family >= zen
-		}
-	case "GenuineIntel":
-		reads = p.major >= 545 && c.Family == 6 && c.Model == sapphireRapids
 	}
+	branch := ReadsFrom(c)
 	cpu := func(r reply, what string) reply {
 		r.reason = strings.TrimSpace(c.Name+" ") + ", family " + number(c.Family) + " model " + number(c.Model) + ": " + what
 		return r
 	}
 	switch {
-	case reads:
+	case branch > 0 && p.major >= branch:
 		return cpu(yes(""), "the driver knows it")
 	case p.major < 545 && (c.Vendor == "AuthenticAMD" || c.Vendor == "GenuineIntel"):
 		// One direction is enough for this release.
