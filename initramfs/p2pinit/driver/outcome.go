@@ -14,7 +14,7 @@ import (
 )
 
 // LoadFinding is the finding about loading the driver.
-const LoadFinding checks.ID = "P2P-DRIVER-LOAD"
+const LoadFinding = checks.DriverLoad
 
 // Kind is what an insertion of a module came to.
 type Kind string
