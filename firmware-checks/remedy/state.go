@@ -93,7 +93,8 @@ func merge(saved, changes []Port) []Port {
 	return out
 }
 
-// write writes a state file by way of a temporary one.
+// write writes a state file by way of a temporary one. It need not outlive a
+// crash of the machine, which the registers do not either.
 func write(file string, ports []Port) error {
 	text, err := json.MarshalIndent(state{stateVersion, ports}, "", "  ")
 	if err != nil {
@@ -107,7 +108,7 @@ func write(file string, ports []Port) error {
 		return fmt.Errorf("saving the state: %w", err)
 	}
 	_, err = tmp.Write(append(text, '\n'))
-	err = errors.Join(err, tmp.Sync(), tmp.Close())
+	err = errors.Join(err, tmp.Close())
 	if err == nil {
 		err = os.Rename(tmp.Name(), file)
 	}
