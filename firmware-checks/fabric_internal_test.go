@@ -165,6 +165,16 @@ func TestPredictionOfLoadedDriver(t *testing.T) {
 	require.Len(t, found, 1)
 	assert.NotContains(t, found[0].Title, "not foretold")
 
+	// A chip with a stub in the published driver has BAR1 with the edits only.
+	for i := range f.Devices {
+		f.Devices[i].Resources = []facts.Resource{{Index: 1, Start: 0x38000000000, End: 0x387ffffffff, Flags: 0x14220c}}
+	}
+	f.NVIDIA.Survey.Pairs = []rm.Pair{pair(rm.BAR1)}
+	found = prediction(f)
+	require.Len(t, found, 1)
+	assert.Equal(t, Pass, found[0].Status)
+	assert.Contains(t, found[0].Meaning, "it has them")
+
 	f.NVIDIA.Survey.Pairs = []rm.Pair{pair(rm.C2C)}
 	found = prediction(f)
 	require.Len(t, found, 1)

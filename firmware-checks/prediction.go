@@ -31,7 +31,10 @@ var predictionDoc = Doc{
 // P2P edits and the options that choose BAR1.
 type forecast struct {
 	is, edited predict.Prediction
-	granted    string // what the loaded driver granted, if that was not foretold
+	// granted is what the loaded driver granted, if is does not allow for it;
+	// isEdited says that edited does.
+	granted  string
+	isEdited bool
 }
 
 // prediction foretells the path of every pair.
@@ -142,26 +145,26 @@ func forecasts(f *facts.Facts, is, edited predict.Driver) []forecast {
 		if a[i].A > a[i].B {
 			continue
 		}
-		out = append(out, forecast{is: a[i], edited: b[i], granted: unforeseen(f, a[i], b[i])})
+		c := forecast{is: a[i], edited: b[i]}
+		if granted := unforeseen(f, c.is); granted != "" {
+			c.granted, c.isEdited = granted, unforeseen(f, c.edited) == ""
+		}
+		out = append(out, c)
 	}
 	return out
 }
 
-// unforeseen returns what the loaded driver granted to a pair when neither
-// prediction allows for it.
-func unforeseen(f *facts.Facts, predictions ...predict.Prediction) string {
+// unforeseen returns what the loaded driver granted to a pair when a prediction
+// does not allow for it.
+func unforeseen(f *facts.Facts, p predict.Prediction) string {
 	if f.NVIDIA == nil {
 		return ""
 	}
-	granted := ""
-	for _, p := range predictions {
-		mismatches, compared := predict.Compare([]predict.Prediction{p}, f.NVIDIA.Survey)
-		if compared == 0 || mismatches == nil {
-			return ""
-		}
-		granted = cmp.Or(granted, mismatches[0].String())
+	mismatches, _ := predict.Compare([]predict.Prediction{p}, f.NVIDIA.Survey)
+	if mismatches == nil {
+		return ""
 	}
-	return granted
+	return mismatches[0].String()
 }
 
 func (c forecast) finding(release string, present bool) Finding {
@@ -171,6 +174,10 @@ func (c forecast) finding(release string, present bool) Finding {
 		Evidence: append(outcomeEvidence("driver "+release, c.is), outcomeEvidence("driver "+release+" with edits and options", c.edited)...),
 	}
 	switch {
+	case c.isEdited:
+		found.Status = Pass
+		found.Evidence = append(found.Evidence, Evidence{What: "granted path", Where: "resource manager of the loaded driver", Raw: c.granted})
+		found.Meaning = "The loaded driver granted what it does with the P2P edits only: it has them."
 	case c.granted != "":
 		found.Status = Warn
 		found.Title = fmt.Sprintf("driver %s granted what was not foretold", release)
@@ -183,17 +190,17 @@ func (c forecast) finding(release string, present bool) Finding {
 		found.Fix = "Rely on the measured bandwidth with verified data."
 	case works(c.is):
 		found.Status = Pass
-		found.Meaning = "As it is, the driver lets these GPUs reach each other."
+		found.Meaning = "As published, with the keys that it has, the driver lets these GPUs reach each other."
 	case works(c.edited) && !present:
 		found.Status = Pass
 		found.Meaning = "As published, the driver does not let these GPUs reach each other in a way that works; with the P2P edits and options, which images have, it does."
 	case works(c.edited):
 		found.Status = Warn
-		found.Meaning = "As it is, the driver does not let these GPUs reach each other in a way that works; with the P2P edits and options it does."
+		found.Meaning = "As published, with the keys that it has, the driver does not let these GPUs reach each other in a way that works; with the P2P edits and options it does."
 		found.Fix = opens(c.is)
 	default:
 		found.Status = Warn
-		found.Meaning = "Neither as it is nor with the P2P edits and options does the driver let these GPUs reach each other in a way that works."
+		found.Meaning = "Neither as published nor with the P2P edits and options does the driver let these GPUs reach each other in a way that works."
 		found.Fix = opens(c.edited)
 	}
 	return found
@@ -210,11 +217,11 @@ func wordPath(p predict.Prediction) string {
 	if p.Path == predict.UnknownPath {
 		name = "not known"
 	}
-	if p.Works == predict.No {
-		name += ", which does not work"
-	}
 	if len(p.If) > 0 {
 		name += " if " + strings.Join(p.If, " and ")
+	}
+	if p.Works == predict.No {
+		name += ", and it does not work"
 	}
 	return name
 }
