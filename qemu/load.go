@@ -314,7 +314,6 @@ func (t *treeCheck) check(d *Device, parent Kind, field string) {
 	}
 }
 
-// nameDevices gives each device without an id one made of its kind and number.
 // Append adds words to the kernel's command line.
 func (m *Machine) Append(words ...string) error {
 	for _, w := range words {
@@ -326,6 +325,7 @@ func (m *Machine) Append(words ...string) error {
 	return nil
 }
 
+// nameDevices gives each device without an id one made of its kind and number.
 // The dot, which ids in a file can't hold, is what makes it unique.
 func (m *Machine) nameDevices() {
 	count := map[Kind]int{}
