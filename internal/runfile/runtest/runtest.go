@@ -160,6 +160,8 @@ func Driver(t testing.TB, version string) map[string][]byte {
 		"LICENSE":                                []byte("made for a test\n"),
 		"firmware/gsp_ga10x.bin":                 []byte("gsp_ga10x"),
 		"firmware/gsp_tu10x.bin":                 []byte("gsp_tu10x"),
+		"firmware/ucodes_ga10x.bin":              []byte("ucodes_ga10x"), // from release 610 on
+		"firmware/ucodes_tu10x.bin":              []byte("ucodes_tu10x"),
 		"libcuda.so." + version:                  Library(t, "libcuda.so.1", "libm.so.6", "libc.so.6"),
 		"libnvidia-ml.so." + version:             Library(t, "libnvidia-ml.so.1", "libc.so.6"),
 		"libnvidia-ptxjitcompiler.so." + version: Library(t, "libnvidia-ptxjitcompiler.so.1", "libc.so.6"),
