@@ -68,6 +68,8 @@ func TestExtractDriver(t *testing.T) {
 		"lib/firmware/nvidia/570.211.01/gsp_ga10x.bin":     {"-rw-r--r--", "firmware/gsp_ga10x.bin"},
 		"lib/firmware/nvidia/570.211.01/gsp_tu10x.bin":     {"-rw-r--r--", "firmware/gsp_tu10x.bin"},
 		"lib/firmware/nvidia/570.211.01/bindata_image.bin": {"-rw-r--r--", "firmware/bindata_image.bin"},
+		"lib/firmware/nvidia/570.211.01/ucodes_ga10x.bin":  {"-rw-r--r--", "firmware/ucodes_ga10x.bin"},
+		"lib/firmware/nvidia/570.211.01/ucodes_tu10x.bin":  {"-rw-r--r--", "firmware/ucodes_tu10x.bin"},
 	} {
 		want[dest] = m.mode + " " + string(members[m.name])
 	}
