@@ -3,6 +3,7 @@ OUT     ?= out
 MACHINE ?= all
 GO      ?= go
 FLAGS   ?=
+space   := $(subst ,, )
 
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 STATICCHECK   := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -33,8 +34,8 @@ test-network: ## tests that ask the real Debian mirror
 	MKP2PIMG_NETWORK=1 $(GO) test -run 'Network' ./internal/...
 
 .PHONY: patch-matrix
-patch-matrix: ## release by edit over TREES, a folder of source trees or a bare git clone with tags
-	MKP2PIMG_TREES=$(abspath $(TREES)) $(GO) test -timeout 60m -count 1 -run TestMatrix -v ./kmod/patch
+patch-matrix: ## release by edit over TREES: folders of source trees, or bare git clones with tags; several with colons
+	MKP2PIMG_TREES=$(subst $(space),:,$(abspath $(subst :,$(space),$(TREES)))) $(GO) test -timeout 60m -count 1 -run TestMatrix -v ./kmod/patch
 
 .PHONY: catalog-matrix
 catalog-matrix: ## load options and GPU names of the catalog against the source trees in TREES
