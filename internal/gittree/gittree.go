@@ -57,7 +57,7 @@ func (e entry) key() string {
 }
 
 // tree hashes a directory and says whether it has anything in it.
-func tree(root *os.Root, dir string) (sum []byte, any bool, err error) {
+func tree(root *os.Root, dir string) (sum []byte, full bool, err error) {
 	list, err := fs.ReadDir(root.FS(), dir)
 	if err != nil {
 		return nil, false, err

@@ -106,8 +106,8 @@ func driverFiles(t testing.TB, pkg, release string) []debiantest.Entry {
 // Fill puts the packages into the archive and publishes it.
 func (m *Mirror) Fill(t testing.TB) {
 	t.Helper()
-	add := func(suite, component, name, version string, fields ...string) string {
-		return m.Add(t, suite, component, debiantest.Package{Name: name, Version: version, Fields: fields})
+	add := func(suite, component, name, version string, fields ...string) {
+		m.Add(t, suite, component, debiantest.Package{Name: name, Version: version, Fields: fields})
 	}
 	for release, version := range map[string]string{
 		"6.1.0-9-amd64": "6.1.27-1",
