@@ -149,6 +149,8 @@ func TestBadInputs(t *testing.T) {
 		"unknown driver release":     {[]string{"fetch", "--driver", "535.1.1"}, nil, exitUsage, `driver "535.1.1" .*535\.`},
 		"source that is not there":   {[]string{"fetch", "--source", "none"}, nil, exitUsage, `--source: driver source: .*none: no such file.*want a directory, a tarball or a git repository`},
 		"source of nothing":          {[]string{"fetch", "--source", "../../cmd"}, nil, exitUsage, `--source: driver source \S+/cmd: .*neither version\.mk nor a git repository`},
+		"source that never ends":     {[]string{"patch", "--check", "/dev/zero"}, nil, exitUsage, `/dev/zero is neither a directory nor a file`},
+		"user space of a device":     {[]string{"fetch", "--userspace", "/dev/zero"}, nil, exitUsage, `/dev/zero: is neither a file nor a directory`},
 		"user space not there":       {[]string{"fetch", "--userspace", "none.run"}, nil, exitUsage, `--userspace: .*none\.run: no such file.*want a \.run archive`},
 		"user space of nothing":      {[]string{"fetch", "--userspace", "bad_test.go"}, nil, exitUsage, `bad_test\.go: is neither a \.run archive nor a \.deb package`},
 		"mirror of NVIDIA no URL":    {[]string{"fetch", "--userspace-mirror", "lab"}, nil, exitUsage, `mirror "lab": want an http, https or file URL`},

@@ -100,6 +100,9 @@ func (p *patcher) check() error {
 	if err != nil {
 		return err
 	}
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		return usageError{fmt.Errorf("%s is neither a directory nor a file: name a source tree or a tarball", p.source)}
+	}
 	p.tarball = !info.IsDir()
 	if p.format != "" {
 		p.diff = true

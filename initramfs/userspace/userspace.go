@@ -54,6 +54,9 @@ func find(place, release string) ([]Part, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (want a .run archive, .deb packages or a directory)", err)
 	}
+	if !info.IsDir() && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: is neither a file nor a directory (want a .run archive, .deb packages or a directory)", place)
+	}
 	if !info.IsDir() {
 		p, err := file(place, release)
 		return []Part{p}, err

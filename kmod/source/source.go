@@ -54,6 +54,8 @@ func Find(where, tag string) (*Source, error) {
 	switch {
 	case !info.IsDir() && pinned:
 		return nil, fmt.Errorf("driver source %s: is a file, but %q asks for a commit: only a git repository has those", path, ref)
+	case !info.IsDir() && !info.Mode().IsRegular():
+		return nil, fmt.Errorf("driver source %s: is neither a directory nor a file (want a directory, a tarball or a git repository)", path)
 	case !info.IsDir():
 		return &Source{Name: filepath.Base(path), Open: func(context.Context) (io.ReadCloser, error) { return os.Open(path) }}, nil
 	case noTree == nil && !pinned:

@@ -116,6 +116,7 @@ func TestFindErrors(t *testing.T) {
 		filepath.Join(dir, "none"):   "want a directory, a tarball or a git repository",
 		file + "#580.142":            `"580.142" asks for a commit`,
 		dir:                          "name a branch, tag or commit of it, as in " + dir + "#580.142",
+		"/dev/zero":                  "/dev/zero: is neither a directory nor a file",
 		"https://example.org/x.git":  "name a branch, tag or commit",
 		"https://exa mple.org/x#580": "invalid character",
 	} {
