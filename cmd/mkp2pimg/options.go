@@ -229,15 +229,37 @@ func (a *optionsAnswer) subject() string {
 	return strings.Join(names, ", ")
 }
 
+// caveats are what an unmodified driver does not guard against on GPUs that need no edits.
+func (a *optionsAnswer) caveats() []string {
+	var lines []string
+	mapped := func(o loadopt.Option) bool { return o.Name == "RMForceStaticBar1" && o.Value == "1" }
+	if !slices.ContainsFunc(a.Options, mapped) {
+		lines = append(lines, "But a GPU whose BAR1 can't hold all its memory, and a console, is then given a mailbox that",
+			"nobody set up, and writes to it vanish: measure with verified data, or use mkp2pimg patch,",
+			"whose guards refuse such a pair.")
+	}
+	if a.Generation == managedUnaware {
+		lines = append(lines, "Managed memory (cudaMallocManaged) does not know BAR1 peers in this release: the guards of",
+			"mkp2pimg patch keep it away from them.")
+	}
+	return lines
+}
+
+// managedUnaware is the generation that does BAR1 peer-to-peer natively on some GPUs, but not for
+// managed memory: see its description in the catalog.
+const managedUnaware = "C"
+
 // advice says whether options are enough, and how they come into force.
 func (a *optionsAnswer) advice() []string {
 	lines := []string{
 		"Some GPUs need the driver's source edited as well: mkp2pimg drivers --gpu NAME says which.",
 	}
 	switch {
+	case a.Need == nil && a.Edited:
+		lines = append(lines, "With unmodified modules the keys in NVreg_RegistryDwords make writes between such GPUs vanish.")
 	case a.Need == nil:
 	case *a.Need == catalog.Options:
-		lines = []string{"Options are enough: these GPUs need no edits of the driver's source."}
+		lines = append([]string{"Options are enough: these GPUs need no edits of the driver's source."}, a.caveats()...)
 	case a.Edited:
 		lines = []string{
 			"Options alone are NOT enough: edit the driver's source with mkp2pimg patch, build and",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -56,7 +57,15 @@ driver, or --revert can't restore it. See also "mkp2pimg exit-codes".`,
 			if err := p.check(); err != nil {
 				return usageError{err}
 			}
-			return p.run()
+			// Reading a tree or a tarball does not look at the context.
+			done := make(chan error, 1)
+			go func() { done <- p.run() }()
+			select {
+			case err := <-done:
+				return err
+			case <-c.Context().Done():
+				return context.Cause(c.Context())
+			}
 		},
 	}
 	f := c.Flags()
@@ -98,7 +107,7 @@ type patcher struct {
 func (p *patcher) check() error {
 	info, err := os.Stat(p.source)
 	if err != nil {
-		return err
+		return fmt.Errorf("TREE %q: %w: name a source tree or a tarball", p.source, err)
 	}
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		return usageError{fmt.Errorf("%s is neither a directory nor a file: name a source tree or a tarball", p.source)}
@@ -157,10 +166,10 @@ func (p *patcher) run() error {
 	switch {
 	case p.revert:
 		done, err := patch.Revert(p.source)
-		if err != nil {
+		if done == nil || err != nil && len(done.Edits) == 0 {
 			return err
 		}
-		return p.reportRevert(done)
+		return errors.Join(p.reportRevert(done), err)
 	case !p.tarball:
 		return p.patch(p.source)
 	case p.checkOnly || p.diff:

@@ -5,6 +5,7 @@ package userspace
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -105,8 +106,8 @@ func readHead(name string) ([]byte, error) {
 	defer f.Close()
 	head := make([]byte, 8)
 	n, err := io.ReadFull(f, head)
-	if n > 0 {
-		err = nil
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil // a short file is neither
 	}
 	return head[:n], err
 }

@@ -60,6 +60,12 @@ func plan(source, headers, mode string) (*edits, error) {
 	if e.p2p, err = patch.Plan(tree, p2p); err != nil {
 		return nil, fmt.Errorf("P2P edits: %w", err)
 	}
+	for _, o := range e.p2p.Edits {
+		if o.Status == patch.AlreadyApplied {
+			return nil, refuse("the driver's source has edit %s already, so that no modules as NVIDIA ships them can be built from it: "+
+				"give unedited source, or take the edits back with \"mkp2pimg patch --revert\"", o.Edit.ID)
+		}
+	}
 	if e.all, err = patch.Plan(tree, append(compat, p2p...)); err != nil {
 		return nil, fmt.Errorf("all edits together: %w", err)
 	}

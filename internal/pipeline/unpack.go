@@ -74,7 +74,11 @@ func (in *inputs) unpack(ctx context.Context, o *Options, p lock.Input) (dir str
 
 // of says which input an error is about: the cache's file names do not.
 func of(p lock.Input, err error) error {
-	if _, ok := errors.AsType[*debian.DamagedError](err); ok {
+	_, damaged := errors.AsType[*debian.DamagedError](err)
+	switch {
+	case damaged && p.Suite == lock.Local:
+		return fmt.Errorf("%s: %w (it was given: another copy may be whole)", p.Path, err)
+	case damaged:
 		err = fmt.Errorf("%w (%s has it so: another copy is no help, another version may be)", err, p.Suite)
 	}
 	if err != nil {

@@ -124,7 +124,8 @@ type RevertedFile struct {
 // Revert takes the edits out of the tree in dir that [Result.WriteUndo] made, all or none, and
 // removes [UndoFile]. Lines that the edits did not touch stay as they are. If edited lines were
 // changed since, or the record is missing or of no use, the error is a [*RevertError].
-// A tree without edits is left alone.
+// A tree without edits is left alone. Edits that came as patches have no record: they stay, which is
+// a [*RevertError] as well, beside the account of what was taken back.
 func Revert(dir string) (*Reverted, error) {
 	tree := os.DirFS(dir)
 	text, record, err := readUndo(tree)
@@ -145,7 +146,7 @@ func Revert(dir string) (*Reverted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return done, errors.Join(root.Remove(UndoFile), root.Close())
+	return done, errors.Join(root.Remove(UndoFile), root.Close(), unrecorded(tree))
 }
 
 // takeBack works out the files without the edits.

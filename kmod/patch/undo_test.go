@@ -66,6 +66,21 @@ func TestRevert(t *testing.T) {
 	}
 }
 
+func TestRevertTellsOfEditsWithoutRecord(t *testing.T) {
+	dir := writeTree(t, loadTree(t, "c"))
+	r, err := Plan(os.DirFS(dir), P2P(Minimal))
+	require.NoError(t, err)
+	require.NoError(t, r.Write(dir), "as patches do")
+	patched := snapshot(t, dir)
+	edit(t, dir, All)
+	done, err := Revert(dir)
+	var reverted *RevertError
+	require.ErrorAs(t, err, &reverted)
+	require.ErrorContains(t, err, "if they came as patches")
+	assert.NotEmpty(t, done.Edits)
+	assert.Equal(t, patched, snapshot(t, dir), "those of the record are gone")
+}
+
 func TestRevertKeepsOtherChanges(t *testing.T) {
 	dir := writeTree(t, loadTree(t, "c"))
 	stock := snapshot(t, dir)

@@ -29,7 +29,7 @@ var (
 	dirty = map[string]string{
 		".git/HEAD": "x", "src/nvidia/_out/Linux_x86_64/x.o": "o", "kernel-open/conftest/headers.h": "h",
 		"kernel-open/nvidia.ko": "ko", "kernel-open/nvidia.mod.c": "c", "kernel-open/.nvidia.ko.cmd": "cmd",
-		"kernel-open/nvidia/nv-kernel.o_binary": "o", "kernel-open/Module.symvers": "s", "kernel-open/nvidia/nv.o": "o",
+		"kernel-open/nvidia/nv-kernel.o_binary": "o", "kernel-open/Module.symvers": "s", ".mkp2pimg-undo.json": "{}", ".pc/applied-patches": "x", "kernel-open/nvidia/nv.o": "o",
 	}
 )
 

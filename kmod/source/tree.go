@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"mkp2pimg/kmod/patch"
 )
 
 // packed returns the files of a tree as a tar archive. All carry the time of
@@ -60,14 +62,14 @@ func packTree(w *tar.Writer, dir string, date time.Time) error {
 	return nil
 }
 
-// leftOut says whether a path is not source: a repository, or what a build of
-// the driver leaves in its tree.
+// leftOut says whether a path is not source: a repository, or what quilt, "patch"
+// or a build of the driver leave in its tree.
 func leftOut(name string, dir bool) bool {
 	base := path.Base(name)
 	if dir {
-		return base == ".git" || base == "_out" || name == "kernel-open/conftest"
+		return base == ".git" || base == ".pc" || base == "_out" || name == "kernel-open/conftest"
 	}
-	if slices.Contains([]string{"modules.order", "Module.symvers", ".git"}, base) || strings.HasPrefix(base, ".") && strings.HasSuffix(base, ".cmd") {
+	if slices.Contains([]string{"modules.order", "Module.symvers", ".git", patch.UndoFile}, base) || strings.HasPrefix(base, ".") && strings.HasSuffix(base, ".cmd") {
 		return true
 	}
 	for _, suffix := range []string{".o", ".ko", ".a", ".mod", ".mod.c", ".o_binary"} {
