@@ -71,6 +71,8 @@ type optionsAnswer struct {
 	Edited     bool          `json:"edited"` // the options are for a driver with the P2P edits
 	loadopt.Choice
 	Modprobe string `json:"modprobe"` // the line for modprobe.d
+
+	mode patch.Mode
 }
 
 type optionsGPU struct {
@@ -102,7 +104,7 @@ func (q *optionsQuery) answer(c *catalog.Catalog) (*optionsAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &optionsAnswer{Driver: r.Version, Generation: generation.Name, GPUs: []optionsGPU{}}
+	a := &optionsAnswer{mode: patch.Mode(q.edits), Driver: r.Version, Generation: generation.Name, GPUs: []optionsGPU{}}
 	need := catalog.Options
 	var gpus []loadopt.GPU
 	for i, asked := range q.gpus {
@@ -265,6 +267,13 @@ func (a *optionsAnswer) advice() []string {
 			"Options alone are NOT enough: edit the driver's source with mkp2pimg patch, build and",
 			"install the modules, and use these options with them. With unmodified modules the keys",
 			"in NVreg_RegistryDwords make writes between GPUs vanish.",
+		}
+		switch a.mode {
+		case patch.Minimal:
+			lines = append(lines, "The minimal edits leave out the guards: a pair that BAR1 can't serve is then given a mailbox",
+				"that nobody set up. Measure with verified data, or use the edits of auto.")
+		case patch.All:
+			lines = append(lines, "The edits of all set most of this already; what they do not set is set here.")
 		}
 	default:
 		lines = []string{
