@@ -55,7 +55,7 @@ func above4G(f *facts.Facts) []Finding {
 		Fix:     "Reboot, so that firmware and kernel lay the windows out anew; if it stays, boot with pci=realloc.",
 	}
 	for _, d := range f.GPUs() {
-		fb, ok := framebufferOf(d)
+		fb, ok := d.Framebuffer()
 		var to *Finding
 		bridge := notForwarding(f, d, fb)
 		switch {
@@ -65,20 +65,20 @@ func above4G(f *facts.Facts) []Finding {
 				to = &unread
 			}
 			to.Evidence = append(to.Evidence, Evidence{What: "BARs of " + d.Address, Where: sysPCI + d.Address + "/resource", Raw: bars(d)})
-		case !fb.assigned:
+		case !fb.Assigned:
 			to = &missing
-			to.Evidence = append(to.Evidence, fb.evidence(d))
+			to.Evidence = append(to.Evidence, assignment(d, fb))
 			to.Evidence = append(to.Evidence, tooSmall(f, d, fb)...)
 			to.Evidence = append(to.Evidence, logAbout(f, d)...)
 		case bridge != nil:
 			to = &closed
-			to.Evidence = append(to.Evidence, fb.evidence(d), windowEvidence(bridge))
-		case fb.start < fourGiB:
+			to.Evidence = append(to.Evidence, assignment(d, fb), windowEvidence(bridge))
+		case fb.Start < fourGiB:
 			to = &low
-			to.Evidence = append(to.Evidence, fb.evidence(d))
+			to.Evidence = append(to.Evidence, assignment(d, fb))
 		default:
 			to = &good
-			to.Evidence = append(to.Evidence, fb.evidence(d))
+			to.Evidence = append(to.Evidence, assignment(d, fb))
 		}
 		to.Devices = append(to.Devices, d.Address)
 	}
@@ -104,13 +104,13 @@ func about(findings ...Finding) []Finding {
 
 // tooSmall names the first bridge from the root whose prefetchable window is
 // smaller than the framebuffer BAR alone.
-func tooSmall(f *facts.Facts, d *facts.Device, fb framebuffer) []Evidence {
+func tooSmall(f *facts.Facts, d *facts.Device, fb facts.Framebuffer) []Evidence {
 	for _, address := range d.Path {
 		b := f.Device(address)
 		if b == nil || b.Config == nil || b.Config.Bridge == nil {
 			continue
 		}
-		if b.Config.Bridge.Prefetchable.Size() < fb.size {
+		if b.Config.Bridge.Prefetchable.Size() < fb.Size {
 			return []Evidence{windowEvidence(b)}
 		}
 	}
@@ -119,7 +119,7 @@ func tooSmall(f *facts.Facts, d *facts.Device, fb framebuffer) []Evidence {
 
 // notForwarding returns the first port from the root whose windows do not cover
 // the framebuffer BAR; nil when all do, or cannot be read.
-func notForwarding(f *facts.Facts, d *facts.Device, fb framebuffer) *facts.Device {
+func notForwarding(f *facts.Facts, d *facts.Device, fb facts.Framebuffer) *facts.Device {
 	for _, address := range d.Path {
 		b := f.Device(address)
 		// A bridge of conventional PCI may forward what no window covers.
@@ -127,7 +127,7 @@ func notForwarding(f *facts.Facts, d *facts.Device, fb framebuffer) *facts.Devic
 			continue
 		}
 		w := b.Config.Bridge
-		if fb.assigned && !w.Prefetchable.Contains(fb.start, fb.size) && !w.Memory.Contains(fb.start, fb.size) {
+		if fb.Assigned && !w.Prefetchable.Contains(fb.Start, fb.Size) && !w.Memory.Contains(fb.Start, fb.Size) {
 			return b
 		}
 	}

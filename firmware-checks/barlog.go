@@ -49,9 +49,9 @@ func barLog(f *facts.Facts) []Finding {
 				continue
 			}
 			concerned = true
-			if fb, ok := framebufferOf(d); ok {
-				missing = missing || !fb.assigned
-				small = small || fb.rebar != nil && fb.size < fb.rebar.MaxSize()
+			if fb, ok := d.Framebuffer(); ok {
+				missing = missing || !fb.Assigned
+				small = small || fb.Resizable != nil && fb.Size < fb.Resizable.MaxSize()
 			}
 			if !slices.Contains(found.Devices, d.Address) {
 				found.Devices = append(found.Devices, d.Address)

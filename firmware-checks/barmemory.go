@@ -105,19 +105,19 @@ func nvmlOf(f *facts.Facts, d *facts.Device) *facts.NVMLGPU {
 
 func bar1MemoryOf(f *facts.Facts, d *facts.Device) Finding {
 	found := Finding{ID: BAR1Memory, Devices: []string{d.Address}}
-	fb, ok := framebufferOf(d)
+	fb, ok := d.Framebuffer()
 	if d.Vendor != vendorNVIDIA {
 		found.Status, found.Title = Skip, "no NVIDIA GPU, it has no memory to show"
 		found.Meaning = "Only the memory of a GPU is shown through its BAR."
 		return found
 	}
-	if d.NoResponse || !ok || !fb.assigned {
+	if d.NoResponse || !ok || !fb.Assigned {
 		found.Status, found.Title = Skip, "no framebuffer BAR with an address"
 		found.Meaning = "P2P-GPU-PRESENT or P2P-ABOVE-4G says what is missing."
 		return found
 	}
 	m := memoryOf(f, d)
-	found.Evidence = []Evidence{fb.evidence(d), m.evidence}
+	found.Evidence = []Evidence{assignment(d, fb), m.evidence}
 	if m.sold == nil {
 		found.Status, found.Title = Unknown, "the memory of the GPU is not known"
 		found.Meaning = "Whether BAR1 shows all of it cannot be told."
@@ -125,24 +125,21 @@ func bar1MemoryOf(f *facts.Facts, d *facts.Device) Finding {
 		return found
 	}
 	least, most := slices.Min(m.sold), slices.Max(m.sold)
-	largest := fb.size
-	if fb.rebar != nil {
-		largest = max(largest, fb.rebar.MaxSize())
-	}
+	largest := fb.Largest()
 	switch {
-	case fb.size >= most:
-		found.Status, found.Title = Pass, fmt.Sprintf("BAR1 of %s shows all %s of memory", bytes(fb.size), bytes(most))
+	case fb.Size >= most:
+		found.Status, found.Title = Pass, fmt.Sprintf("BAR1 of %s shows all %s of memory", bytes(fb.Size), bytes(most))
 		found.Meaning = "The driver can map all memory at once, as peer-to-peer over BAR1 needs."
-		if fb.size < m.modified {
-			found.Title = fmt.Sprintf("BAR1 of %s shows the %s that the model is sold with", bytes(fb.size), bytes(most))
+		if fb.Size < m.modified {
+			found.Title = fmt.Sprintf("BAR1 of %s shows the %s that the model is sold with", bytes(fb.Size), bytes(most))
 			found.Meaning += fmt.Sprintf(" A card modified to %s would not fit.", bytes(m.modified))
 		}
-	case fb.size >= least:
-		found.Status, found.Title = Unknown, fmt.Sprintf("BAR1 is %s, the model is sold with %s to %s", bytes(fb.size), bytes(least), bytes(most))
+	case fb.Size >= least:
+		found.Status, found.Title = Unknown, fmt.Sprintf("BAR1 is %s, the model is sold with %s to %s", bytes(fb.Size), bytes(least), bytes(most))
 		found.Meaning = "Whether BAR1 shows all memory of this card cannot be told."
 		found.Fix = "Load the driver and gather the facts again: it tells the size of the memory."
 	case largest >= least:
-		found.Status, found.Title = Fail, fmt.Sprintf("BAR1 shows %s of %s of memory", bytes(fb.size), bytes(least))
+		found.Status, found.Title = Fail, fmt.Sprintf("BAR1 shows %s of %s of memory", bytes(fb.Size), bytes(least))
 		found.Meaning = "Peers cannot reach what BAR1 does not show; the driver falls back to a mailbox, or promises what it cannot map."
 		found.Fix = "Enlarge BAR1: see P2P-REBAR."
 		if bridge, _, _ := narrowWindow(f, d); bridge == nil {

@@ -146,22 +146,22 @@ func TestFramebuffer(t *testing.T) {
 		{Index: 0, Start: 0x1000000000, End: 0x1003ffffff, Flags: wide},
 		{Index: 2, Start: 0x2000000000, End: 0x3fffffffff, Flags: wide},
 	}}
-	fb, ok := framebufferOf(server)
+	fb, ok := server.Framebuffer()
 	require.True(t, ok)
-	assert.Equal(t, 2, fb.index)
-	assert.Equal(t, uint64(128<<30), fb.size)
+	assert.Equal(t, 2, fb.Index)
+	assert.Equal(t, uint64(128<<30), fb.Size)
 
 	dropped := &facts.Device{Config: &pcicfg.Config{
 		BARs:          []pcicfg.BAR{{Index: 1, Is64: true, Prefetchable: true}, {Index: 3, Is64: true, Prefetchable: true}},
 		ResizableBARs: []pcicfg.ResizableBAR{{BAR: 1, Sizes: 0xffc0, Size: 32 << 30}},
 	}}
-	fb, ok = framebufferOf(dropped)
+	fb, ok = dropped.Framebuffer()
 	require.True(t, ok)
-	assert.Equal(t, 1, fb.index)
-	assert.Equal(t, uint64(32<<30), fb.size)
-	assert.False(t, fb.assigned)
+	assert.Equal(t, 1, fb.Index)
+	assert.Equal(t, uint64(32<<30), fb.Size)
+	assert.False(t, fb.Assigned)
 
-	_, ok = framebufferOf(&facts.Device{Resources: []facts.Resource{{Index: 0, Start: 1, End: 2, Flags: 0x40200}}})
+	_, ok = (&facts.Device{Resources: []facts.Resource{{Index: 0, Start: 1, End: 2, Flags: 0x40200}}}).Framebuffer()
 	assert.False(t, ok)
 }
 

@@ -75,9 +75,9 @@ func consoleOf(f *facts.Facts, d *facts.Device, drivers Evidence) Finding {
 		return found
 	}
 	m := memoryOf(f, d)
-	fb, _ := framebufferOf(d)
-	found.Evidence = append(found.Evidence, fb.evidence(d), m.evidence)
-	if m.sold != nil && fb.size >= slices.Max(m.sold)+loadopt.Padding {
+	fb, _ := d.Framebuffer()
+	found.Evidence = append(found.Evidence, assignment(d, fb), m.evidence)
+	if m.sold != nil && fb.Size >= slices.Max(m.sold)+loadopt.Padding {
 		found.Title = "the console in the BAR of " + d.Address + " leaves room for all memory"
 		found.Meaning = "Static BAR1 fits behind the console; the edits of mkp2pimg know that it begins there, those of others may not."
 		return found

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"mkp2pimg/firmware-checks/facts"
-	"mkp2pimg/firmware-checks/pcicfg"
 )
 
 const (
@@ -16,74 +15,16 @@ const (
 	legacyBAR = 256 << 20
 )
 
-// framebuffer is the BAR through which the other GPUs reach a GPU's memory. On
-// GeForce it is BAR 1, but the RTX PRO 6000 Server has it at BAR 2: it is known
-// by being the largest 64-bit prefetchable one.
-type framebuffer struct {
-	index    int
-	size     uint64 // 0 when unknown
-	start    pcicfg.Hex
-	assigned bool
-	rebar    *pcicfg.ResizableBAR // nil when the capability has no entry for it
-}
-
-// framebufferOf finds the framebuffer BAR of d; ok is false when d has no
-// candidate.
-func framebufferOf(d *facts.Device) (fb framebuffer, ok bool) {
-	candidates := map[int]framebuffer{}
-	if d.Config != nil {
-		// A BAR that the kernel gave up on may be missing in sysfs.
-		for _, b := range d.Config.BARs {
-			if b.Is64 && b.Prefetchable {
-				candidates[b.Index] = framebuffer{index: b.Index}
-			}
-		}
-	}
-	for _, r := range d.Resources {
-		if r.Prefetchable64() {
-			candidates[r.Index] = framebuffer{index: r.Index, size: r.Size(), start: r.Start, assigned: r.Assigned()}
-		}
-	}
-	for i := range 6 {
-		c, found := candidates[i]
-		if !found {
-			continue
-		}
-		c.rebar = resizable(d, i)
-		if c.size == 0 && c.rebar != nil {
-			c.size = c.rebar.Size
-		}
-		if !ok || c.size > fb.size {
-			fb, ok = c, true
-		}
-	}
-	return fb, ok
-}
-
-// resizable returns the entry of the Resizable BAR capability for a BAR.
-func resizable(d *facts.Device, bar int) *pcicfg.ResizableBAR {
-	if d.Config == nil {
-		return nil
-	}
-	i := slices.IndexFunc(d.Config.ResizableBARs, func(r pcicfg.ResizableBAR) bool { return r.BAR == bar })
-	if i < 0 {
-		return nil
-	}
-	return &d.Config.ResizableBARs[i]
-}
-
-// name returns "BAR1 of 0000:01:00.0".
-func (fb framebuffer) name(d *facts.Device) string {
-	return fmt.Sprintf("BAR%d of %s", fb.index, d.Address)
-}
-
-// evidence returns the assignment of the BAR as sysfs has it.
-func (fb framebuffer) evidence(d *facts.Device) Evidence {
+// assignment is that of the framebuffer BAR of d as sysfs has it.
+func assignment(d *facts.Device, fb facts.Framebuffer) Evidence {
 	raw := "not assigned"
-	if fb.assigned {
-		raw = fmt.Sprintf("%s at %s", bytes(fb.size), fb.start)
+	if fb.Assigned {
+		raw = fmt.Sprintf("%s at %s", bytes(fb.Size), fb.Start)
 	}
-	return Evidence{What: fb.name(d), Where: fmt.Sprintf("%s%s/resource line %d", sysPCI, d.Address, fb.index+1), Raw: raw}
+	return Evidence{
+		What:  fmt.Sprintf("BAR%d of %s", fb.Index, d.Address),
+		Where: fmt.Sprintf("%s%s/resource line %d", sysPCI, d.Address, fb.Index+1), Raw: raw,
+	}
 }
 
 // narrowWindow returns the bridge nearest to the root whose prefetchable window
@@ -118,24 +59,20 @@ func needsOf(f *facts.Facts, some func(d *facts.Device) bool) (largest, now uint
 		if !some(d) {
 			continue
 		}
-		fb, isGPU := framebuffer{}, false
+		fb, isGPU := facts.Framebuffer{}, false
 		if d.GPU {
-			fb, isGPU = framebufferOf(d)
+			fb, isGPU = d.Framebuffer()
 		}
 		for _, r := range d.Resources {
-			if !r.Prefetchable64() || isGPU && r.Index == fb.index {
+			if !r.Prefetchable64() || isGPU && r.Index == fb.Index {
 				continue
 			}
 			largest += r.Size()
 			now += r.Size()
 		}
 		if isGPU {
-			now += fb.size
-			if fb.rebar != nil {
-				largest += max(fb.size, fb.rebar.MaxSize())
-			} else {
-				largest += fb.size
-			}
+			now += fb.Size
+			largest += fb.Largest()
 		}
 	}
 	return largest, now

@@ -26,7 +26,7 @@ func mmioSpace(f *facts.Facts) []Finding {
 	byRoot := map[string][]*facts.Device{}
 	var roots []string
 	for _, d := range f.GPUs() {
-		if _, ok := framebufferOf(d); !ok || d.NoResponse {
+		if _, ok := d.Framebuffer(); !ok || d.NoResponse {
 			continue
 		}
 		if byRoot[d.Root] == nil {
@@ -54,8 +54,8 @@ func mmioSpaceOf(f *facts.Facts, root string, gpus []*facts.Device) Finding {
 	found := Finding{ID: MMIOSpace, Devices: addresses(gpus)}
 	full := true
 	for _, d := range gpus {
-		fb, _ := framebufferOf(d)
-		full = full && fb.assigned && fb.start >= fourGiB && (fb.rebar == nil || fb.size >= fb.rebar.MaxSize())
+		fb, _ := d.Framebuffer()
+		full = full && fb.Assigned && fb.Start >= fourGiB && (fb.Resizable == nil || fb.Size >= fb.Resizable.MaxSize())
 	}
 	bus := "PCI Bus " + strings.TrimPrefix(root, "pci")
 	var high uint64

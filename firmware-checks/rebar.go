@@ -41,14 +41,14 @@ func rebarOf(f *facts.Facts, d *facts.Device) Finding {
 		found.Meaning = "P2P-GPU-PRESENT says that the GPU is off the bus."
 		return found
 	}
-	fb, ok := framebufferOf(d)
+	fb, ok := d.Framebuffer()
 	if !ok && d.Config != nil {
 		found.Status = Skip
 		found.Title = "no framebuffer BAR to enlarge"
 		found.Meaning = "P2P-ABOVE-4G says what is missing."
 		return found
 	}
-	if !ok || d.Config == nil || fb.rebar == nil && !d.Config.ExtendedRead {
+	if !ok || d.Config == nil || fb.Resizable == nil && !d.Config.ExtendedRead {
 		found.Status = Unknown
 		found.Title = "the Resizable BAR capability could not be read"
 		found.Meaning = "Whether the framebuffer BAR can be larger than it is is not known."
@@ -56,22 +56,22 @@ func rebarOf(f *facts.Facts, d *facts.Device) Finding {
 		found.Evidence = []Evidence{{What: "configuration space of " + d.Address, Where: sysPCI + d.Address + "/config", Raw: configLength(d)}}
 		return found
 	}
-	found.Evidence = []Evidence{fb.evidence(d)}
-	if !fb.assigned {
+	found.Evidence = []Evidence{assignment(d, fb)}
+	if !fb.Assigned {
 		found.Status = Skip
 		found.Title = "the framebuffer BAR has no address yet, its size comes second"
 		found.Meaning = "P2P-ABOVE-4G says why the BAR has no address."
 		return found
 	}
-	if fb.rebar == nil {
+	if fb.Resizable == nil {
 		noCapability(f, d, fb, &found)
 		return found
 	}
-	largest := fb.rebar.MaxSize()
+	largest := fb.Resizable.MaxSize()
 	found.Evidence = append(found.Evidence, Evidence{
-		What:  fmt.Sprintf("Resizable BAR capability of %s, BAR%d", d.Address, fb.index),
+		What:  fmt.Sprintf("Resizable BAR capability of %s, BAR%d", d.Address, fb.Index),
 		Where: sysPCI + d.Address + "/config, extended capability 0x15",
-		Raw:   fmt.Sprintf("sizes %s (up to %s), set to %s", fb.rebar.Sizes, bytes(largest), bytes(fb.rebar.Size)),
+		Raw:   fmt.Sprintf("sizes %s (up to %s), set to %s", fb.Resizable.Sizes, bytes(largest), bytes(fb.Resizable.Size)),
 	})
 	switch {
 	case largest <= legacyBAR:
@@ -79,9 +79,9 @@ func rebarOf(f *facts.Facts, d *facts.Device) Finding {
 		found.Title = fmt.Sprintf("the video BIOS offers no framebuffer BAR above %s", bytes(largest))
 		found.Meaning = "The GPU has the Resizable BAR capability, but its video BIOS lists no size that covers its memory."
 		found.Fix = "Update the video BIOS: cards sold before Resizable BAR was enabled need the update their vendor published."
-	case fb.size >= largest:
+	case fb.Size >= largest:
 		found.Status = Pass
-		found.Title = fmt.Sprintf("framebuffer BAR at its largest, %s", bytes(fb.size))
+		found.Title = fmt.Sprintf("framebuffer BAR at its largest, %s", bytes(fb.Size))
 		found.Meaning = "Peers can reach as much of the GPU's memory as its BAR can ever show."
 	default:
 		notEnlarged(f, d, fb, &found)
@@ -89,20 +89,20 @@ func rebarOf(f *facts.Facts, d *facts.Device) Finding {
 	return found
 }
 
-func noCapability(f *facts.Facts, d *facts.Device, fb framebuffer, found *Finding) {
+func noCapability(f *facts.Facts, d *facts.Device, fb facts.Framebuffer, found *Finding) {
 	found.Evidence = append(found.Evidence, Evidence{
 		What:  "Resizable BAR capability of " + d.Address,
 		Where: sysPCI + d.Address + "/config, extended capability 0x15",
 		Raw:   "absent",
 	})
-	if fb.size > legacyBAR {
+	if fb.Size > legacyBAR {
 		found.Status = Pass
-		found.Title = fmt.Sprintf("framebuffer BAR fixed at %s", bytes(fb.size))
+		found.Title = fmt.Sprintf("framebuffer BAR fixed at %s", bytes(fb.Size))
 		found.Meaning = "The BAR needs no enlarging: it is larger than the 256 MiB that GPUs start with."
 		return
 	}
 	found.Status = Fail
-	found.Title = fmt.Sprintf("framebuffer BAR is %s and cannot be enlarged", bytes(fb.size))
+	found.Title = fmt.Sprintf("framebuffer BAR is %s and cannot be enlarged", bytes(fb.Size))
 	found.Meaning = "Peers cannot reach all of the GPU's memory through a BAR this small, and the function shows no capability to change it."
 	found.Fix = "Use a GPU with Resizable BAR (GeForce RTX 30 and later); a video BIOS update adds it to early RTX 30 cards."
 	if f.CPU.Hypervisor {
@@ -115,20 +115,20 @@ var enableResizableBar = regexp.MustCompile(`(?m)^EnableResizableBar:\s*(\d+)`)
 
 // notEnlarged says who keeps the BAR small: the firmware, the window of a
 // bridge or the driver.
-func notEnlarged(f *facts.Facts, d *facts.Device, fb framebuffer, found *Finding) {
-	largest := fb.rebar.MaxSize()
+func notEnlarged(f *facts.Facts, d *facts.Device, fb facts.Framebuffer, found *Finding) {
+	largest := fb.Resizable.MaxSize()
 	bridge, needs, holds := narrowWindow(f, d)
 	if bridge != nil {
 		found.Status = Fail
 		found.Evidence = append(found.Evidence, windowEvidence(bridge))
-		found.Title = fmt.Sprintf("framebuffer BAR is %s of %s, held back by the firmware", bytes(fb.size), bytes(largest))
+		found.Title = fmt.Sprintf("framebuffer BAR is %s of %s, held back by the firmware", bytes(fb.Size), bytes(largest))
 		found.Meaning = fmt.Sprintf("The firmware sized the window of bridge %s (%s) for the BARs as they are; enlarged, the BARs below it need %s.",
 			bridge.Address, bytes(holds), bytes(needs))
 		found.Fix = "Enable Re-Size BAR Support (Resizable BAR, Smart Access Memory) in the firmware setup" + ofBoard(f) +
 			"; it needs Above 4G Decoding on and CSM off."
 		// A window made for the BARs as they are holds them and little more.
 		if _, now := needsBelow(f, bridge.Address); holds >= 2*now {
-			found.Title = fmt.Sprintf("framebuffer BAR is %s of %s, held back by the window of %s", bytes(fb.size), bytes(largest), bridge.Address)
+			found.Title = fmt.Sprintf("framebuffer BAR is %s of %s, held back by the window of %s", bytes(fb.Size), bytes(largest), bridge.Address)
 			found.Meaning = fmt.Sprintf("The window of bridge %s has room to spare (%s), but enlarged the BARs below it need %s.",
 				bridge.Address, bytes(holds), bytes(needs))
 			found.Fix = "Raise the size of the 64-bit MMIO region (MMIO High Size) in the firmware setup" + ofBoard(f) +
@@ -137,15 +137,15 @@ func notEnlarged(f *facts.Facts, d *facts.Device, fb framebuffer, found *Finding
 		return
 	}
 	found.Status = Warn
-	found.Title = fmt.Sprintf("framebuffer BAR is %s of %s, the windows above have room", bytes(fb.size), bytes(largest))
+	found.Title = fmt.Sprintf("framebuffer BAR is %s of %s, the windows above have room", bytes(fb.Size), bytes(largest))
 	found.Meaning = "Nothing upstream stands in the way: the driver can enlarge the BAR when it loads, if it is told to."
 	found.Fix = "Load nvidia.ko with NVreg_EnableResizableBar=1 (its default, 0, leaves the BAR alone)."
 	if m := paramsMatch(f); m != "" {
 		found.Evidence = append(found.Evidence, Evidence{What: "driver option EnableResizableBar", Where: "/proc/driver/nvidia/params", Raw: m})
 	}
-	if _, ok := d.Resizable[fb.index]; ok && d.Driver == "" {
+	if _, ok := d.Resizable[fb.Index]; ok && d.Driver == "" {
 		found.Fix += fmt.Sprintf("\nOr, while no driver is bound: echo %d > %s%s/resource%d_resize",
-			bits.Len64(uint64(fb.rebar.Sizes))-1, sysPCI, d.Address, fb.index)
+			bits.Len64(uint64(fb.Resizable.Sizes))-1, sysPCI, d.Address, fb.Index)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 
-	"mkp2pimg/firmware-checks/facts"
 	"mkp2pimg/internal/rm"
 )
 
@@ -145,7 +144,8 @@ func (p *pair) static() reply {
 // fits says whether BAR1 of g holds all its memory and some room, now or, if the
 // driver may resize it, at its largest.
 func (g *gpu) fits(room uint64, resize bool) reply {
-	size, largest, assigned := bar1(g.Device)
+	fb, _ := g.Framebuffer()
+	size, largest, assigned := fb.Size, fb.Largest(), fb.Assigned
 	if g.nvml != nil && g.nvml.BAR1 > 0 {
 		size, assigned = g.nvml.BAR1, true
 	}
@@ -200,27 +200,6 @@ func (g *gpu) memory() (least, likely, most uint64) {
 		most = max(most, m.MostMemory()<<20)
 	}
 	return least, likely, most
-}
-
-// bar1 returns the size of the BAR through which peers reach the memory of d,
-// the largest that it can take, 0 if that is fixed, and whether it has an
-// address. It is the one that can be resized, or else the largest prefetchable
-// 64-bit one: not all GPUs have it at BAR 1.
-func bar1(d *facts.Device) (size, largest uint64, assigned bool) {
-	resizable := -1
-	if d.Config != nil {
-		for _, r := range d.Config.ResizableBARs {
-			if r.MaxSize() > largest {
-				resizable, largest = r.BAR, r.MaxSize()
-			}
-		}
-	}
-	for _, r := range d.Resources {
-		if r.Prefetchable64() && r.Assigned() && r.Size() > size && (resizable < 0 || r.Index == resizable) {
-			size, assigned = r.Size(), true
-		}
-	}
-	return size, largest, assigned
 }
 
 // mib writes a size in MiB.

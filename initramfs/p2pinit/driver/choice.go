@@ -24,20 +24,12 @@ func Choose(d *loadopt.Data, set string, f *facts.Facts, root fs.FS) loadopt.Cho
 	return d.Choose(set, gpus)
 }
 
-// framebuffer is the size of the BAR that shows a GPU's memory: the largest
-// 64-bit prefetchable one, BAR1 on most and BAR2 on the RTX PRO 6000 Server. It
-// is 0 while the BAR has no address.
+// framebuffer is the size of a GPU's framebuffer BAR, 0 while it has no address.
 func framebuffer(g *facts.Device) uint64 {
-	var largest facts.Resource
-	for _, r := range g.Resources {
-		if r.Prefetchable64() && r.Size() > largest.Size() {
-			largest = r
-		}
+	if fb, _ := g.Framebuffer(); fb.Assigned {
+		return fb.Size
 	}
-	if !largest.Assigned() {
-		return 0
-	}
-	return largest.Size()
+	return 0
 }
 
 // headless reports whether firmware left no console in the GPU's memory: that is
