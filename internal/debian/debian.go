@@ -175,7 +175,7 @@ func readIndex(path string, fields []string, fn func(paragraph) error) error {
 		return err
 	}
 	defer f.Close()
-	r, err := decompress(f)
+	r, err := unzip(f)
 	if err != nil {
 		return err
 	}

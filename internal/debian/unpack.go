@@ -163,7 +163,7 @@ func walkDeb(r io.Reader, fn visit) error {
 
 // walkTar calls fn for each entry of a tar archive, compressed or not.
 func walkTar(r io.Reader, fn visit) error {
-	z, err := decompress(r)
+	z, err := unzip(r)
 	if err != nil {
 		return err
 	}

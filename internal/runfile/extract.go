@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"mkp2pimg/internal/decompress"
+
 	"github.com/mikelolasagasti/xz"
 )
 
@@ -133,7 +135,7 @@ type extraction struct {
 // unpack writes the wanted members. Damage is what can't be read of the
 // payload; any other error is not the stream's fault.
 func (x *extraction) unpack(ctx context.Context, packed *bufio.Reader, compression string) (damage, err error) {
-	z, err := decompress(packed, compression)
+	z, err := decompress.NewReader(packed, decompress.Format(compression))
 	if err != nil {
 		return x.blame(err)
 	}
