@@ -23,6 +23,10 @@ const (
 	libptx  = "libnvidia-ptxjitcompiler.so.1"
 )
 
+// Libraries are those that an image has, by soname. Their files carry the
+// release in place of the soname's version.
+var Libraries = []string{libcuda, libnvml, libptx}
+
 // SMIPaths are the places of nvidia-smi in Debian's package, in other
 // distributions' and in an unpacked .run archive.
 var SMIPaths = []string{"usr/lib/nvidia/current/nvidia-smi", "usr/bin/nvidia-smi", "nvidia-smi"}
@@ -84,7 +88,7 @@ func (d *driverFiles) findLibraries(s *Spec) error {
 		return err
 	}
 	var errs []error
-	for _, name := range []string{libcuda, libnvml, libptx} {
+	for _, name := range Libraries {
 		lib := index[name]
 		if lib == nil {
 			errs = append(errs, &NeededError{name, "the image", names(s.Userspace)})

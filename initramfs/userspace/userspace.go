@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/debian"
 	"mkp2pimg/internal/runfile"
+	"mkp2pimg/internal/tarpipe"
 )
 
 // Part is one file with firmware, libraries or both.
@@ -33,6 +33,9 @@ type Part struct {
 	// that an image takes from it.
 	Open func() (io.ReadCloser, error)
 }
+
+// RunName is how NVIDIA names its .run archives, before the release.
+const RunName = "NVIDIA-Linux-x86_64"
 
 // Find returns the parts at the given places: .run archives, .deb packages, and
 // directories with such packages, with what a .run archive unpacks to, or with
@@ -120,7 +123,7 @@ func run(p Part, name, release string) (Part, error) {
 	if err := h.CheckDriver(release); err != nil {
 		return p, fmt.Errorf("%s: %w", name, err)
 	}
-	p.Name, p.Version, p.Firmware, p.Libraries = "NVIDIA-Linux-x86_64", release, true, true
+	p.Name, p.Version, p.Firmware, p.Libraries = RunName, release, true, true
 	return p, nil
 }
 
@@ -152,12 +155,9 @@ func isFirmware(base string) bool { return strings.HasSuffix(base, ".bin") }
 // isLibrary says whether a file is one of the libraries of an image, which all
 // carry the release at the end of their names.
 func isLibrary(base string) bool {
-	for _, prefix := range []string{"libcuda.so.", "libnvidia-ml.so.", "libnvidia-ptxjitcompiler.so."} {
-		if strings.HasPrefix(base, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(initramfs.Libraries, func(soname string) bool {
+		return strings.HasPrefix(base, strings.TrimSuffix(soname, "1"))
+	})
 }
 
 // directory packs what an image takes from a directory.
@@ -195,7 +195,16 @@ func directory(dir, release string) (Part, error) {
 	}
 	slices.SortFunc(files, func(a, b member) int { return strings.Compare(a.to, b.to) })
 	files = slices.CompactFunc(files, func(a, b member) bool { return a.to == b.to })
-	p.Open = func() (io.ReadCloser, error) { return pack(dir, files), nil }
+	p.Open = func() (io.ReadCloser, error) {
+		return tarpipe.Read(func(w *tar.Writer) error {
+			for _, m := range files {
+				if err := packFile(w, filepath.Join(dir, m.from), m.to); err != nil {
+					return err
+				}
+			}
+			return nil
+		}), nil
+	}
 	return p, nil
 }
 
@@ -212,27 +221,7 @@ func missing(p *Part) string {
 // member is a file of a directory and its name in the archive.
 type member struct{ from, to string }
 
-// pack returns a tar archive of files, without anything that differs between
-// copies of them.
-func pack(dir string, files []member) io.ReadCloser {
-	r, w := io.Pipe()
-	go func() {
-		t := tar.NewWriter(w)
-		var err error
-		for _, m := range files {
-			if err = packFile(t, filepath.Join(dir, m.from), m.to); err != nil {
-				break
-			}
-		}
-		if err == nil {
-			err = t.Close()
-		}
-		w.CloseWithError(err)
-	}()
-	return r
-}
-
-func packFile(t *tar.Writer, host, name string) error {
+func packFile(w *tar.Writer, host, name string) error {
 	f, err := os.Open(host)
 	if err != nil {
 		return err
@@ -242,13 +231,8 @@ func packFile(t *tar.Writer, host, name string) error {
 	if err != nil {
 		return err
 	}
-	if info.Mode().Type() != fs.FileMode(0) {
+	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: is no regular file", host)
 	}
-	hdr := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: info.Size(), ModTime: time.Unix(0, 0)}
-	if err := t.WriteHeader(hdr); err != nil {
-		return err
-	}
-	_, err = io.Copy(t, f)
-	return err
+	return tarpipe.Add(w, tarpipe.Header(name, tar.TypeReg, "", 0o755, info.Size(), time.Unix(0, 0)), f)
 }

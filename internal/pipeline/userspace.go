@@ -69,7 +69,7 @@ const maxSum = 4096
 func (o *Options) nvidiaUserspace(ctx context.Context, r *catalog.Release) ([]lock.Input, lock.Archive, error) {
 	base, path, _ := strings.Cut(userspaceURL(r), "/"+r.Version+"/")
 	archive := lock.Archive{Suite: nvidiaSuite, Mirror: base}
-	in := lock.Input{Name: nvidiaArchive, Version: r.Version, Suite: archive.Suite, Path: r.Version + "/" + path, Licence: nvidiaLicence}
+	in := lock.Input{Name: userspace.RunName, Version: r.Version, Suite: archive.Suite, Path: r.Version + "/" + path, Licence: nvidiaLicence}
 	if o.UserspaceMirror != "" {
 		base = o.UserspaceMirror
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/storage/memory"
+
+	"mkp2pimg/internal/tarpipe"
 )
 
 // commitName matches a whole commit hash, which any server of ours may be asked
@@ -49,7 +51,7 @@ func gitSource(where, ref string, remote bool) (*Source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("driver source %s: commit %s: %w", where, commit.Hash, err)
 		}
-		return pipe(func(w *tar.Writer) error { return packCommit(w, commit, tree) }), nil
+		return tarpipe.Read(func(w *tar.Writer) error { return packCommit(w, commit, tree) }), nil
 	}}, nil
 }
 
@@ -117,16 +119,12 @@ func packCommit(w *tar.Writer, commit *object.Commit, tree *object.Tree) error {
 			if err != nil {
 				return err
 			}
-			return w.WriteHeader(header(f.Name, tar.TypeSymlink, string(target), 0o777, 0, commit.Committer.When))
+			return w.WriteHeader(tarpipe.Header(f.Name, tar.TypeSymlink, string(target), 0o777, 0, commit.Committer.When))
 		}
 		mode, err := f.Mode.ToOSFileMode()
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
-		if err := w.WriteHeader(header(f.Name, tar.TypeReg, "", mode, f.Size, commit.Committer.When)); err != nil {
-			return err
-		}
-		_, err = io.Copy(w, r)
-		return err
+		return tarpipe.Add(w, tarpipe.Header(f.Name, tar.TypeReg, "", mode, f.Size, commit.Committer.When), r)
 	})
 }

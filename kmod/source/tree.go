@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"mkp2pimg/internal/tarpipe"
 	"mkp2pimg/kmod/patch"
 )
 
@@ -22,21 +23,7 @@ func packed(dir string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pipe(func(w *tar.Writer) error { return packTree(w, dir, info.ModTime()) }), nil
-}
-
-// pipe returns what pack writes.
-func pipe(pack func(*tar.Writer) error) io.ReadCloser {
-	r, w := io.Pipe()
-	go func() {
-		t := tar.NewWriter(w)
-		err := pack(t)
-		if err == nil {
-			err = t.Close()
-		}
-		w.CloseWithError(err)
-	}()
-	return r
+	return tarpipe.Read(func(w *tar.Writer) error { return packTree(w, dir, info.ModTime()) }), nil
 }
 
 func packTree(w *tar.Writer, dir string, date time.Time) error {
@@ -90,7 +77,7 @@ func packFile(w *tar.Writer, root *os.Root, name string, date time.Time) error {
 		if err != nil {
 			return err
 		}
-		return w.WriteHeader(header(name, tar.TypeSymlink, target, 0o777, 0, date))
+		return w.WriteHeader(tarpipe.Header(name, tar.TypeSymlink, target, 0o777, 0, date))
 	}
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: is neither a file, a directory nor a symbolic link", name)
@@ -100,18 +87,5 @@ func packFile(w *tar.Writer, root *os.Root, name string, date time.Time) error {
 		return err
 	}
 	defer f.Close()
-	if err := w.WriteHeader(header(name, tar.TypeReg, "", info.Mode(), info.Size(), date)); err != nil {
-		return err
-	}
-	_, err = io.Copy(w, f)
-	return err
-}
-
-// header describes a file by what git knows of it, and a date.
-func header(name string, kind byte, target string, mode fs.FileMode, size int64, date time.Time) *tar.Header {
-	perm := int64(0o644)
-	if mode&0o100 != 0 {
-		perm = 0o755
-	}
-	return &tar.Header{Name: name, Typeflag: kind, Linkname: target, Mode: perm, Size: size, ModTime: date.Truncate(time.Second)}
+	return tarpipe.Add(w, tarpipe.Header(name, tar.TypeReg, "", info.Mode(), info.Size(), date), f)
 }
