@@ -99,14 +99,18 @@ func result(o *Options, m *images.Manifest, s *steps, compiled []build.Step) *Re
 	return r
 }
 
-// userspace unpacks firmware and libraries and checks that they are of the
+// userspace unpacks firmware and libraries and checks once that they are of the
 // driver, before modules are compiled for many minutes.
 func (s *steps) userspace(ctx context.Context, o *Options, in *inputs) error {
+	if in.checked {
+		return nil
+	}
 	return s.run("userspace", func() (string, error) {
 		spec := &initramfs.Spec{}
 		if err := in.userspace(ctx, o, spec); err != nil {
 			return "", err
 		}
+		in.checked = true
 		return "firmware and libraries of driver " + in.lock.Driver, initramfs.CheckUserspace(spec)
 	})
 }

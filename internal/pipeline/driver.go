@@ -16,13 +16,12 @@ import (
 	"mkp2pimg/kmod/catalog"
 )
 
-// Suites of a lock for the parts of a driver that come from NVIDIA, and the
-// names of what is there.
+// Suites of a lock for the parts of a driver that come from NVIDIA, and the name
+// of the source there.
 const (
 	upstreamSuite  = "open-gpu-kernel-modules"
 	nvidiaSuite    = "nvidia-driver"
 	upstreamSource = "open-gpu-kernel-modules"
-	nvidiaArchive  = "NVIDIA-Linux-x86_64"
 )
 
 // nvidiaLicence is where the licence of what a .run archive has can be read.
@@ -65,15 +64,13 @@ func (e *PartsError) Unwrap() []error {
 	return errs
 }
 
-// release finds the driver that is asked for. A source says itself of which
-// release it is, and may be of one that the catalog does not know.
-func (o *Options) release(ctx context.Context, driver string) (*catalog.Release, error) {
-	if o.DriverSource == "" {
-		return catalog.Lookup(driver)
-	}
+// release finds the driver that is asked for. A source that is given says itself
+// of which release it is, and may be of one that the catalog does not know; it is
+// returned with it, nil if none is given.
+func (o *Options) release(ctx context.Context, driver string) (*catalog.Release, *lock.Input, error) {
 	known, err := catalog.Lookup(driver)
-	if err != nil && !wholeVersion.MatchString(driver) {
-		return nil, err
+	if o.DriverSource == "" || err != nil && !wholeVersion.MatchString(driver) {
+		return known, nil, err
 	}
 	tag := driver
 	if known != nil {
@@ -81,31 +78,27 @@ func (o *Options) release(ctx context.Context, driver string) (*catalog.Release,
 	}
 	in, err := o.givenSource(ctx, tag)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if o.Driver != "" && in.Version != tag {
-		return nil, refuse("--source %s is of driver %s, not of %s", o.DriverSource, in.Version, tag)
+		return nil, nil, refuse("--source %s is of driver %s, not of %s", o.DriverSource, in.Version, tag)
 	}
 	if r, err := catalog.Lookup(in.Version); err == nil {
-		return r, nil
+		return r, &in, nil
 	}
-	return &catalog.Release{Version: in.Version}, nil
+	return &catalog.Release{Version: in.Version}, &in, nil
 }
 
 // wholeVersion matches a release, such as "570.211.01" or "565.77", and no branch.
 var wholeVersion = regexp.MustCompile(`^\d+(\.\d+)+$`)
 
 // driverParts adds what of a driver is not from Debian to a lock: what was
-// given, and what only NVIDIA has.
-func (o *Options) driverParts(ctx context.Context, l *lock.Lock, r *catalog.Release) error {
+// given, the source if it was, and what only NVIDIA has.
+func (o *Options) driverParts(ctx context.Context, l *lock.Lock, r *catalog.Release, source *lock.Input) error {
 	missing := &PartsError{Driver: r.Version}
 	switch {
-	case o.DriverSource != "":
-		in, err := o.givenSource(ctx, r.Version)
-		if err != nil {
-			return err
-		}
-		l.Inputs = append(l.Inputs, in)
+	case source != nil:
+		l.Inputs = append(l.Inputs, *source)
 	case r.Debian == nil:
 		in, archive, err := o.upstreamSource(ctx, r)
 		if err != nil {

@@ -36,6 +36,8 @@ var buildRoles = []lock.Role{lock.Toolchain, lock.Kernel, lock.DriverSource, loc
 type inputs struct {
 	lock  *lock.Lock
 	paths map[string]string // by SHA-256
+	// checked says that firmware and libraries were found to be of the driver.
+	checked bool
 }
 
 // Fetch locks the inputs of a build if they aren't yet, and downloads all of
@@ -156,11 +158,11 @@ func lockFor(ctx context.Context, o *Options) (l *lock.Lock, fresh bool, err err
 		return old, false, o.fits(ctx, old)
 	}
 	driver, kernel := o.wanted(old)
-	release, err := o.release(ctx, driver)
+	release, source, err := o.release(ctx, driver)
 	if err != nil {
 		return nil, false, err
 	}
-	l, err = resolve(ctx, o, release, kernel)
+	l, err = resolve(ctx, o, release, source, kernel)
 	return l, true, err
 }
 
@@ -214,12 +216,13 @@ func series(release string) string {
 	return major + "." + minor
 }
 
-// resolve finds the inputs of a build. kernelWanted is a series or a release.
+// resolve finds the inputs of a build. source is the driver's if it was given,
+// kernelWanted a series or a release.
 // The driver's own come first: they are the likeliest to be missing, and what is
 // wrong with them is known before an archive is asked.
-func resolve(ctx context.Context, o *Options, driver *catalog.Release, kernelWanted string) (*lock.Lock, error) {
+func resolve(ctx context.Context, o *Options, driver *catalog.Release, source *lock.Input, kernelWanted string) (*lock.Lock, error) {
 	l := &lock.Lock{Version: lock.Version, Driver: driver.Version}
-	driverErr := o.driverParts(ctx, l, driver)
+	driverErr := o.driverParts(ctx, l, driver, source)
 	if _, missing := errors.AsType[*PartsError](driverErr); driverErr != nil && !missing {
 		return nil, driverErr
 	}
