@@ -38,7 +38,7 @@ func TestReadHeader(t *testing.T) {
 				},
 			}
 			assert.Equal(t, want, h)
-			require.NoError(t, Verify(t.Context(), bytes.NewReader(data), h))
+			require.NoError(t, verify(t.Context(), bytes.NewReader(data), h))
 
 			file := filepath.Join(t.TempDir(), "x.run")
 			runtest.Write(t, file, o)

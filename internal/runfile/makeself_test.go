@@ -49,7 +49,7 @@ func TestMakeself(t *testing.T) {
 			assert.NotEmpty(t, h.Sums.CRC)
 			assert.NotEmpty(t, h.Sums.MD5)
 			assert.NotEmpty(t, h.Sums.SHA256)
-			require.NoError(t, Verify(t.Context(), bytes.NewReader(data), h))
+			require.NoError(t, verify(t.Context(), bytes.NewReader(data), h))
 			var e *VersionError
 			require.ErrorAs(t, h.CheckDriver(version), &e)
 

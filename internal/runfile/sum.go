@@ -1,27 +1,13 @@
 package runfile
 
 import (
-	"context"
 	"crypto/md5"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"hash"
-	"io"
 	"strconv"
 )
-
-// Verify reads the whole file that h is the header of and compares it with the
-// checksums of the header. The error is a *ChecksumError if they differ.
-func Verify(ctx context.Context, r io.ReaderAt, h *Header) error {
-	d := newDigests(h.Sums)
-	section := io.NewSectionReader(r, h.Sums.From, h.Offset+h.Size-h.Sums.From)
-	if _, err := io.CopyBuffer(d, contextReader{ctx, section}, make([]byte, 256<<10)); err != nil {
-		return fmt.Errorf("check the checksums: %w", err)
-	}
-	return d.check()
-}
 
 // digests computes the checksums of what is written to it.
 type digests []digest
