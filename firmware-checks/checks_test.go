@@ -2,10 +2,7 @@ package checks_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,9 +13,8 @@ import (
 	"mkp2pimg/firmware-checks/facts"
 	"mkp2pimg/firmware-checks/fixture"
 	"mkp2pimg/firmware-checks/pcicfg"
+	"mkp2pimg/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // gathered holds the facts of each kind: the trees are many small files.
 var gathered = map[string]*facts.Facts{}
@@ -69,13 +65,7 @@ func TestKinds(t *testing.T) {
 	for _, k := range fixture.Kinds() {
 		t.Run(k.Name, func(t *testing.T) {
 			got := "# " + k.About + "\n" + text(checks.Run(gather(t, k)))
-			golden := filepath.Join("testdata", k.Name+".txt")
-			if *update {
-				require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			assert.Equal(t, string(want), got)
+			golden.Equal(t, "testdata/"+k.Name+".txt", got)
 		})
 	}
 }

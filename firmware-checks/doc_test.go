@@ -2,27 +2,20 @@ package checks_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	checks "mkp2pimg/firmware-checks"
+	"mkp2pimg/internal/golden"
 )
 
 // findingsFile is the page about all findings, made from their descriptions.
 const findingsFile = "../docs/findings.md"
 
 func TestFindingsPage(t *testing.T) {
-	got := findingsPage(checks.Docs())
-	if *update {
-		require.NoError(t, os.WriteFile(findingsFile, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(findingsFile)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), got, "run go test ./firmware-checks -run TestFindingsPage -update")
+	golden.Equal(t, findingsFile, findingsPage(checks.Docs()))
 }
 
 // findingsPage writes descriptions as Markdown.

@@ -1,16 +1,15 @@
 package checks_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	checks "mkp2pimg/firmware-checks"
 	"mkp2pimg/firmware-checks/facts"
+	"mkp2pimg/internal/golden"
 )
 
 // TestMachines judges the facts of real machines, as "mkp2pimg facts" wrote them.
@@ -22,14 +21,7 @@ func TestMachines(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			f, err := facts.LoadFile(file)
 			require.NoError(t, err)
-			got := text(checks.Run(f))
-			golden := strings.TrimSuffix(file, ".json") + ".txt"
-			if *update {
-				require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			assert.Equal(t, string(want), got)
+			golden.Equal(t, strings.TrimSuffix(file, ".json")+".txt", text(checks.Run(f)))
 		})
 	}
 }

@@ -2,14 +2,13 @@ package checks_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	checks "mkp2pimg/firmware-checks"
+	"mkp2pimg/internal/golden"
 	"mkp2pimg/internal/rm"
 )
 
@@ -170,14 +169,7 @@ func TestRMMixed(t *testing.T) {
 			rm.Pair{A: third.BDF, B: g.BDF, Error: "the driver has not started GPU 0000:03:00.0"})
 	}
 	found := checks.RM(s, bar1)
-	golden := filepath.Join("testdata", "rm-mixed.golden")
-	got := text(found)
-	if *update {
-		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), got)
+	golden.Equal(t, "testdata/rm-mixed.golden", text(found))
 }
 
 func TestVerdictSaysPath(t *testing.T) {

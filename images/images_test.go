@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -20,9 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"mkp2pimg/initramfs"
+	"mkp2pimg/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func sample(t *testing.T) *Netboot {
 	t.Helper()
@@ -84,20 +82,8 @@ func TestWriteOpen(t *testing.T) {
 	for _, name := range []string{ScriptName, ManifestName, SBOMName} {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
-		golden(t, name, got)
+		golden.Equal(t, "testdata/"+name, got)
 	}
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(file, got, 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), string(got), "run with -update if the change is meant")
 }
 
 func TestSHA256Sums(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 
 	"mkp2pimg/initramfs/layout"
 	"mkp2pimg/initramfs/userland"
+	"mkp2pimg/internal/elftest"
+	"mkp2pimg/internal/golden"
 	"mkp2pimg/kmod/loadopt"
 )
 
@@ -26,7 +28,7 @@ func driverSpec(t *testing.T) (*Spec, *userland.Programs) {
 		writeFiles(t, p.Root, files)
 		return p
 	}
-	lib := func(soname string, needed ...string) []byte { return libraryBytes(t, "", soname, needed...) }
+	lib := func(soname string, needed ...string) []byte { return elftest.Library(t, soname, needed...) }
 	const current = "usr/lib/x86_64-linux-gnu/nvidia/current/"
 	s := &Spec{
 		Driver: driverRelease, Release: release, Work: t.TempDir(),
@@ -45,7 +47,7 @@ func driverSpec(t *testing.T) (*Spec, *userland.Programs) {
 			pkg("libnvidia-ml1", "535.261.03-1", map[string][]byte{current + "libnvidia-ml.so.535.261.03": lib("libnvidia-ml.so.1", "libc.so.6")}),
 			pkg("libnvidia-ptxjitcompiler1", "535.261.03-1", map[string][]byte{current + "libnvidia-ptxjitcompiler.so.535.261.03": lib("libnvidia-ptxjitcompiler.so.1")}),
 			pkg("nvidia-smi", "535.261.03-1", map[string][]byte{
-				"usr/lib/nvidia/current/nvidia-smi": append(libraryBytes(t, "/lib64/ld-linux-x86-64.so.2", "", "libc.so.6"), "535.261.03"...),
+				"usr/lib/nvidia/current/nvidia-smi": append(elftest.Program(t, "/lib64/ld-linux-x86-64.so.2", "libc.so.6"), "535.261.03"...),
 			}),
 		},
 		Libc: []Package{pkg("libc6", "2.36-9", map[string][]byte{
@@ -67,7 +69,7 @@ func driverSpec(t *testing.T) (*Spec, *userland.Programs) {
 	writeFiles(t, programs, map[string][]byte{
 		"bb":      []byte("busybox"),
 		"p2pinit": []byte("init"),
-		"p2pbw":   libraryBytes(t, "/lib64/ld-linux-x86-64.so.2", "", "libc.so.6"),
+		"p2pbw":   elftest.Program(t, "/lib64/ld-linux-x86-64.so.2", "libc.so.6"),
 	})
 	return s, &userland.Programs{
 		Busybox: filepath.Join(programs, "bb"), P2PInit: filepath.Join(programs, "p2pinit"), P2PBW: filepath.Join(programs, "p2pbw"),
@@ -112,7 +114,7 @@ func TestAssemble(t *testing.T) {
 		}
 		got.WriteString("  (" + e.Origin.String() + ")\n")
 	}
-	golden(t, "tree.txt", got.String())
+	golden.Equal(t, "testdata/tree.txt", got.String())
 
 	r, err := tree.Lookup(layout.Description).Open()
 	require.NoError(t, err)
@@ -184,7 +186,7 @@ func TestClosureErrors(t *testing.T) {
 }
 
 func TestReadObjectForeign(t *testing.T) {
-	arm := libraryBytes(t, "", "libcuda.so.1")
+	arm := elftest.Library(t, "libcuda.so.1")
 	arm[18] = 183 // e_machine: EM_AARCH64
 	file := filepath.Join(t.TempDir(), "libcuda.so.1")
 	writeFiles(t, filepath.Dir(file), map[string][]byte{"libcuda.so.1": arm})

@@ -1,29 +1,15 @@
 package qemu
 
 import (
-	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err, "run the test with -update to make it")
-	assert.Equal(t, string(want), got)
-}
 
 func TestArgs(t *testing.T) {
 	for _, name := range Names() {
@@ -37,7 +23,7 @@ func TestArgs(t *testing.T) {
 				Console: "/run/console", Report: "/run/report", Control: "/run/control",
 				Code: "/ovmf/code.fd", Vars: "/run/vars",
 			})
-			golden(t, filepath.Join("args", name+".txt"), perOption(args))
+			golden.Equal(t, "testdata/"+filepath.Join("args", name+".txt"), perOption(args))
 		})
 	}
 }

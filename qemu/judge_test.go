@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	checks "mkp2pimg/firmware-checks"
+	"mkp2pimg/internal/golden"
 	"mkp2pimg/internal/report"
 )
 
@@ -85,7 +86,7 @@ func lines(text string) []Line {
 }
 
 func goodRun(t *testing.T) *Run {
-	golden(t, "report.jsonl", string(goodReport()))
+	golden.Equal(t, "testdata/report.jsonl", string(goodReport()))
 	return &Run{
 		Machine: "test",
 		Console: readLines(t, "console.log"),
@@ -278,7 +279,7 @@ func TestResultText(t *testing.T) {
 	var text, data bytes.Buffer
 	require.NoError(t, good.WriteText(&text))
 	require.NoError(t, bad.WriteText(&text))
-	golden(t, "result.txt", text.String())
+	golden.Equal(t, "testdata/result.txt", text.String())
 
 	require.NoError(t, bad.WriteJSON(&data))
 	var again Result

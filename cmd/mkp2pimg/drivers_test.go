@@ -3,27 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-)
 
-// golden compares text with a file of testdata. With the flag -update, which pipelinetest defines, it
-// writes the file anew.
-func golden(t *testing.T, name, text string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if flag.Lookup("update").Value.String() == "true" {
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), text)
-}
+	"mkp2pimg/internal/golden"
+)
 
 // command runs a command line that reads and writes no files.
 func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
@@ -44,7 +30,7 @@ func TestDrivers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := command(t, args...)
 			assert.Equal(t, exitOK, code, stderr)
-			golden(t, name, stdout)
+			golden.Equal(t, "testdata/"+name, stdout)
 		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/golden"
 )
 
 func TestOptionsOfAnInstalledSystem(t *testing.T) {
@@ -27,7 +29,7 @@ func TestOptionsOfAnInstalledSystem(t *testing.T) {
 			}
 			code, stdout, stderr := command(t, line...)
 			assert.Equal(t, exitOK, code, stderr)
-			golden(t, name, stdout)
+			golden.Equal(t, "testdata/"+name, stdout)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
 
+	"mkp2pimg/internal/golden"
 	"mkp2pimg/kmod/patch"
 )
 
@@ -76,7 +77,7 @@ func TestPatchTree(t *testing.T) {
 	}
 	assert.Equal(t, stock, tree(t, "tree"))
 	t.Chdir(goldenDir)
-	golden(t, "patch.txt", text)
+	golden.Equal(t, "testdata/patch.txt", text)
 }
 
 // goldenDir is where the tests of this package run.

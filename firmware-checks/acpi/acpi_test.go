@@ -3,7 +3,6 @@ package acpi_test
 import (
 	"encoding/binary"
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mkp2pimg/firmware-checks/acpi"
+	"mkp2pimg/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // parsers are the decoders by signature.
 var parsers = map[string]func([]byte) (any, error){
@@ -69,13 +67,7 @@ func TestQEMU(t *testing.T) {
 			require.NoError(t, err)
 			got, err := json.MarshalIndent(parsed, "", "  ")
 			require.NoError(t, err)
-			golden := strings.TrimSuffix(file, ".bin") + ".json"
-			if *update {
-				require.NoError(t, os.WriteFile(golden, append(got, '\n'), 0o644))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			assert.Equal(t, string(want), string(got)+"\n")
+			golden.Equal(t, strings.TrimSuffix(file, ".bin")+".json", string(got)+"\n")
 		})
 	}
 }

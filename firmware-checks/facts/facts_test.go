@@ -2,7 +2,6 @@ package facts_test
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,9 +15,8 @@ import (
 	"mkp2pimg/firmware-checks/facts"
 	"mkp2pimg/firmware-checks/fixture"
 	"mkp2pimg/firmware-checks/pcicfg"
+	"mkp2pimg/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func kind(t testing.TB, name string) fixture.Kind {
 	t.Helper()
@@ -68,17 +66,12 @@ func saved(t testing.TB, f *facts.Facts) []byte {
 // only add.
 func TestDocument(t *testing.T) {
 	doc := saved(t, gather(t, fixture.Kind{Machine: rich()}))
-	golden := filepath.Join("testdata", "v2.json")
-	if *update {
-		require.NoError(t, os.WriteFile(golden, doc, 0o644))
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), string(doc))
+	const file = "testdata/v2.json"
+	golden.Equal(t, file, doc)
 
-	loaded, err := facts.LoadFile(golden)
+	loaded, err := facts.LoadFile(file)
 	require.NoError(t, err)
-	assert.Equal(t, string(want), string(saved(t, loaded)))
+	assert.Equal(t, string(doc), string(saved(t, loaded)))
 }
 
 // A document that version 1 of this package wrote.

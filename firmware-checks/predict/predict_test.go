@@ -3,10 +3,7 @@ package predict_test
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,12 +13,11 @@ import (
 	"mkp2pimg/firmware-checks/facts"
 	"mkp2pimg/firmware-checks/fixture"
 	"mkp2pimg/firmware-checks/predict"
+	"mkp2pimg/internal/golden"
 	"mkp2pimg/internal/rm"
 	"mkp2pimg/kmod/catalog"
 	"mkp2pimg/kmod/loadopt"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // releases are one of each stretch between which a gate changes.
 var releases = []string{"535.261.03", "545.29.06", "560.35.03", "570.211.01", "575.64.05", "580.142", "590.48.01", "610.43.02"}
@@ -85,21 +81,9 @@ func TestKinds(t *testing.T) {
 					require.NoError(t, predict.WriteText(&b, predict.Pairs(f, d)))
 				}
 			}
-			golden(t, k.Name+".txt", b.String())
+			golden.Equal(t, "testdata/"+k.Name+".txt", b.String())
 		})
 	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), got)
 }
 
 var (

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -18,21 +15,8 @@ import (
 	"mkp2pimg/firmware-checks/facts"
 	"mkp2pimg/firmware-checks/fixture"
 	"mkp2pimg/firmware-checks/topology"
+	"mkp2pimg/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(path, got, 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), string(got))
-}
 
 // shown are the kinds whose drawing is kept: one of each shape of tree.
 var shown = []string{"good-2x4090", "acs-switch", "two-switches", "two-sockets", "guest", "unprivileged", "testdev-standin", "one-gpu", "no-gpu"}
@@ -69,7 +53,7 @@ func TestKinds(t *testing.T) {
 				}
 			}
 			if slices.Contains(shown, k.Name) {
-				golden(t, k.Name+".txt", b.Bytes())
+				golden.Equal(t, "testdata/"+k.Name+".txt", b.Bytes())
 			}
 
 			b.Reset()
@@ -97,14 +81,14 @@ func TestSVG(t *testing.T) {
 	for _, name := range []string{"two-switches", "two-sockets"} {
 		var b bytes.Buffer
 		require.NoError(t, topology.New(gather(t, kind(t, name))).WriteSVG(&b))
-		golden(t, name+".svg", b.Bytes())
+		golden.Equal(t, "testdata/"+name+".svg", b.Bytes())
 	}
 }
 
 func TestASCII(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, topology.New(gather(t, kind(t, "two-switches"))).WriteTree(&b, topology.ASCII))
-	golden(t, "two-switches-ascii.txt", b.Bytes())
+	golden.Equal(t, "testdata/two-switches-ascii.txt", b.Bytes())
 	for _, c := range b.Bytes() {
 		require.Less(t, c, byte(0x80))
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,10 +16,9 @@ import (
 
 	"mkp2pimg/internal/cuda"
 	"mkp2pimg/internal/cuda/fake"
+	"mkp2pimg/internal/golden"
 	"mkp2pimg/internal/measure"
 )
-
-var update = flag.Bool("update", false, "write golden files")
 
 // scenarioEnv names the scenario that this program, started as a child by the
 // code under test, plays instead of running tests.
@@ -175,13 +173,7 @@ func TestTable(t *testing.T) {
 			}
 			var b bytes.Buffer
 			require.NoError(t, writeTable(&b, r))
-			golden := filepath.Join("testdata", strings.ReplaceAll(scenario, " ", "-")+".txt")
-			if *update {
-				require.NoError(t, os.WriteFile(golden, b.Bytes(), 0o644))
-			}
-			want, err := os.ReadFile(golden)
-			require.NoError(t, err)
-			assert.Equal(t, string(want), b.String())
+			golden.Equal(t, "testdata/"+strings.ReplaceAll(scenario, " ", "-")+".txt", b.String())
 		})
 	}
 }

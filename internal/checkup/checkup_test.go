@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,22 +18,10 @@ import (
 	"mkp2pimg/firmware-checks/predict"
 	"mkp2pimg/firmware-checks/topology"
 	"mkp2pimg/internal/checkup"
+	"mkp2pimg/internal/golden"
 	"mkp2pimg/internal/report"
 	"mkp2pimg/internal/rm"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-func golden(t *testing.T, name string, have []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(file, have, 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err, "run the test with -update to make it")
-	assert.Equal(t, string(want), string(have))
-}
 
 // gather returns the facts of a machine of the library.
 func gather(t testing.TB, kind string) *facts.Facts {
@@ -85,9 +70,9 @@ func TestGolden(t *testing.T) {
 			c := told(t, kind)
 			var text, page bytes.Buffer
 			require.NoError(t, c.WriteText(&text, checkup.TextOptions{Style: topology.UTF8}))
-			golden(t, kind+".txt", text.Bytes())
+			golden.Equal(t, "testdata/"+kind+".txt", text.Bytes())
 			require.NoError(t, c.WriteHTML(&page))
-			golden(t, kind+".html", page.Bytes())
+			golden.Equal(t, "testdata/"+kind+".html", page.Bytes())
 			assert.NotContains(t, page.String(), "<script")
 			assert.NotRegexp(t, `(?:src|href)=|url\(`, page.String(), "needs nothing else")
 		})

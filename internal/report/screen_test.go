@@ -7,10 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	checks "mkp2pimg/firmware-checks"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	checks "mkp2pimg/firmware-checks"
+	"mkp2pimg/internal/golden"
 )
 
 var acs = checks.Finding{
@@ -119,7 +120,7 @@ func TestScreen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			require.NoError(t, Screen(&out, finished(t, tt.findings, tt.verdict, tt.more), tt.opt))
-			golden(t, "screen-"+name+".txt", out.Bytes())
+			golden.Equal(t, "testdata/screen-"+name+".txt", out.Bytes())
 		})
 	}
 }

@@ -3,12 +3,10 @@ package report
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -16,21 +14,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-// golden compares got with a file under testdata, or rewrites it with -update.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(path, got, 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), string(got))
-}
 
 // tick is a clock that moves on by a second per reading.
 func tick() func() time.Time {
@@ -81,7 +67,7 @@ func sample(opts ...Option) *Writer {
 func TestWriterGolden(t *testing.T) {
 	w := sample()
 	require.NoError(t, w.End(StatusComplete, ResultPass))
-	golden(t, "sample.jsonl", w.Bytes())
+	golden.Equal(t, "testdata/sample.jsonl", w.Bytes())
 	assert.Empty(t, Check(w.Bytes()))
 }
 

@@ -1,16 +1,10 @@
 package objdiff
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
+	"mkp2pimg/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestReportString(t *testing.T) {
 	r := &Report{
@@ -36,12 +30,5 @@ func TestReportString(t *testing.T) {
 		},
 		Without: []string{"remove"},
 	}
-	const golden = "testdata/report.golden"
-	got := r.String()
-	if *update {
-		require.NoError(t, os.WriteFile(filepath.FromSlash(golden), []byte(got), 0o600))
-	}
-	want, err := os.ReadFile(filepath.FromSlash(golden))
-	require.NoError(t, err)
-	assert.Equal(t, string(want), got)
+	golden.Equal(t, "testdata/report.golden", r.String())
 }

@@ -1,7 +1,6 @@
 package patch
 
 import (
-	"flag"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -15,10 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
 
+	"mkp2pimg/internal/golden"
 	"mkp2pimg/kmod/loadopt"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // loadTree returns a tree of testdata.
 func loadTree(t *testing.T, name string) fstest.MapFS {
@@ -237,25 +235,13 @@ func TestPlanTellsReadErrors(t *testing.T) {
 	assert.ErrorContains(t, err, "edit TEST-A: read src/nvidia/a.c")
 }
 
-// golden compares text with a file of testdata.
-func golden(t *testing.T, name, text string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), text, "run go test -update and read the difference")
-}
-
 func TestGolden(t *testing.T) {
 	for name, mode := range map[string]Mode{"a1": All, "c": Auto} {
 		t.Run(name, func(t *testing.T) {
 			tree := loadTree(t, name)
 			result, err := Plan(tree, P2P(mode))
 			require.NoError(t, err)
-			golden(t, name+".diff", result.Diff())
+			golden.Equal(t, "testdata/"+name+".diff", result.Diff())
 
 			again, err := Plan(overlay{tree, result}, P2P(mode))
 			require.NoError(t, err)
@@ -345,7 +331,7 @@ func TestCompat(t *testing.T) {
 			assert.Equal(t, test.status, result.Edits[0].Status)
 			assert.Equal(t, test.reason, result.Edits[0].Reason)
 			if test.status == Applied {
-				golden(t, "compat.diff", result.Diff())
+				golden.Equal(t, "testdata/compat.diff", result.Diff())
 			}
 		})
 	}

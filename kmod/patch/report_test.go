@@ -8,6 +8,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/golden"
 )
 
 func reportSchema(t *testing.T) *jsonschema.Schema {
@@ -48,7 +50,7 @@ func TestReport(t *testing.T) {
 	require.NoError(t, err)
 	text, err := json.MarshalIndent(result.Report(), "", "  ")
 	require.NoError(t, err)
-	golden(t, "c.report.json", string(text)+"\n")
+	golden.Equal(t, "testdata/c.report.json", string(text)+"\n")
 }
 
 func TestSchemaRefuses(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/golden"
 )
 
 func TestToolsTakeTheSeries(t *testing.T) {
@@ -75,10 +77,10 @@ func TestDEP3(t *testing.T) {
 	require.NoError(t, err)
 	series := result.Series()
 	require.Len(t, series, 7)
-	golden(t, "c.patch", series[5].DEP3())
+	golden.Equal(t, "testdata/c.patch", series[5].DEP3())
 	mailbox := result.Mailbox()
 	assert.Equal(t, 7, strings.Count(mailbox, "\nFrom: mkp2pimg <"))
-	golden(t, "c.mbox", mailbox[:strings.Index(mailbox, "\n-- \n")])
+	golden.Equal(t, "testdata/c.mbox", mailbox[:strings.Index(mailbox, "\n-- \n")])
 }
 
 func TestWriteQuiltKeepsOthersFiles(t *testing.T) {

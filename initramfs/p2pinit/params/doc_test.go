@@ -1,17 +1,12 @@
 package params
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
+	"mkp2pimg/internal/golden"
 )
-
-var updateDoc = flag.Bool("update", false, "write docs/parameters.md anew")
 
 // TestManual keeps the manual's page of kernel parameters as the program has
 // them.
@@ -25,10 +20,5 @@ func TestManual(t *testing.T) {
 		values := strings.ReplaceAll(p.Values, "|", "\\|")
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", p.Name, values, p.Default, p.Text)
 	}
-	if *updateDoc {
-		require.NoError(t, os.WriteFile(page, []byte(b.String()), 0o644))
-	}
-	have, err := os.ReadFile(page)
-	require.NoError(t, err)
-	assert.Equal(t, b.String(), string(have), "run: go test ./initramfs/p2pinit/params -update")
+	golden.Equal(t, page, b.String())
 }

@@ -1,19 +1,13 @@
 package pipelinetest
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
+	"mkp2pimg/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 var measured = regexp.MustCompile(`[ \d]{5}\d\.\d s [ \d]{5}\d MB`)
 
@@ -26,12 +20,5 @@ func (m *Mirror) Golden(t testing.TB, name, dir, text string) {
 	text = strings.ReplaceAll(text, dir, "DIR")
 	text = strings.ReplaceAll(text, m.URL, "MIRROR")
 	text = strings.ReplaceAll(text, m.Now.AddDate(0, 0, -9).UTC().Format(time.DateOnly), "DATE")
-	file := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), text)
+	golden.Equal(t, "testdata/"+name, text)
 }

@@ -5,11 +5,9 @@ package runtest
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"crypto/md5"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"maps"
 	"math/bits"
 	"os"
@@ -18,7 +16,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/klauspost/compress/zstd"
+	"mkp2pimg/internal/debian/debiantest"
+	"mkp2pimg/internal/elftest"
+
 	"github.com/stretchr/testify/require"
 	"github.com/ulikunitz/xz"
 )
@@ -132,19 +132,15 @@ func Tar(t testing.TB, files map[string][]byte, entries ...tar.Header) []byte {
 // "zstd", which is the default.
 func Compress(t testing.TB, how string, data []byte) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	var w io.WriteCloser
-	var err error
 	switch how {
 	case "gzip":
-		w = gzip.NewWriter(&b)
-	case "xz":
-		w, err = xz.WriterConfig{NoCheckSum: true}.NewWriter(&b)
+		return debiantest.Compress(t, "gz", data)
 	case "zstd", "":
-		w, err = zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1))
-	default:
-		t.Fatalf("unknown compression %q", how)
+		return debiantest.Compress(t, "zst", data)
 	}
+	require.Equal(t, "xz", how, "unknown compression")
+	var b bytes.Buffer
+	w, err := xz.WriterConfig{NoCheckSum: true}.NewWriter(&b)
 	require.NoError(t, err)
 	_, err = w.Write(data)
 	require.NoError(t, err)
@@ -162,13 +158,13 @@ func Driver(t testing.TB, version string) map[string][]byte {
 		"firmware/gsp_tu10x.bin":                 []byte("gsp_tu10x"),
 		"firmware/ucodes_ga10x.bin":              []byte("ucodes_ga10x"), // from release 610 on
 		"firmware/ucodes_tu10x.bin":              []byte("ucodes_tu10x"),
-		"libcuda.so." + version:                  Library(t, "libcuda.so.1", "libm.so.6", "libc.so.6"),
-		"libnvidia-ml.so." + version:             Library(t, "libnvidia-ml.so.1", "libc.so.6"),
-		"libnvidia-ptxjitcompiler.so." + version: Library(t, "libnvidia-ptxjitcompiler.so.1", "libc.so.6"),
-		"libnvidia-eglcore.so." + version:        Library(t, "libnvidia-eglcore.so."+version),
+		"libcuda.so." + version:                  elftest.Library(t, "libcuda.so.1", "libm.so.6", "libc.so.6"),
+		"libnvidia-ml.so." + version:             elftest.Library(t, "libnvidia-ml.so.1", "libc.so.6"),
+		"libnvidia-ptxjitcompiler.so." + version: elftest.Library(t, "libnvidia-ptxjitcompiler.so.1", "libc.so.6"),
+		"libnvidia-eglcore.so." + version:        elftest.Library(t, "libnvidia-eglcore.so."+version),
 		"32/libcuda.so." + version:               []byte("for i386"),
 		"kernel-open/nvidia/nv-kernel.o_binary":  []byte("object"),
 		"nvidia-installer":                       []byte("#!/bin/sh\nexit 1\n"),
-		"nvidia-smi":                             append(Program(t, "libc.so.6"), version...),
+		"nvidia-smi":                             append(elftest.Program(t, "/lib64/ld-linux-x86-64.so.2", "libc.so.6"), version...),
 	}
 }
