@@ -28,6 +28,9 @@ func (d *Data) Choose(set string, gpus []GPU) Choice {
 	return Choose(d.Offer, slices.Contains(d.Edited, set), gpus)
 }
 
+// ChooseMailbox is [ChooseMailbox], which is alike for all module sets.
+func (d *Data) ChooseMailbox() Choice { return ChooseMailbox(d.Offer) }
+
 // GPU describes a GPU with what is known of its model.
 func (d *Data) GPU(address string, id uint16, bar1 uint64, headless bool) GPU {
 	m, known := d.Models[fmt.Sprintf("%04x", id)]

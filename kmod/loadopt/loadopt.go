@@ -46,6 +46,15 @@ func (k BAR1Key) value() string {
 	return "1"
 }
 
+// mailbox is what the mailbox is called in the key (NV_REG_STR_RM_FORCE_P2P_TYPE_MAILBOXP2P and
+// NV_REG_STR_RM_PCIEP2P_TYPE_MAILBOX).
+func (k BAR1Key) mailbox() string {
+	if k == Joint {
+		return "1"
+	}
+	return "0"
+}
+
 // Static is a release's default of the registry key RMForceStaticBar1: whether all of a GPU's
 // memory is mapped in BAR1, which BAR1 peer-to-peer needs.
 type Static string
@@ -122,24 +131,8 @@ func (c *Choice) set(name, value string, key bool, why string) {
 // GPUs. edited says that the driver was built with the P2P edits. Without GPUs the choice holds
 // on any machine.
 func Choose(o Offer, edited bool, gpus []GPU) Choice {
-	c := Choice{Options: []Option{}}
-	if o.ResizableBAR {
-		c.set("NVreg_EnableResizableBar", "1", false,
-			"grows BAR1 where firmware left it small; the driver never shrinks it")
-	}
-	if o.HoldsBack {
-		c.set("NVreg_OpenRmEnableUnsupportedGpus", "1", false,
-			"lets the open modules drive GeForce and workstation cards in releases that hold them back")
-	}
-	if o.Messages {
-		c.set("NVreg_RmMsg", strings.Join(messages, ","), false,
-			"makes the driver log whether it maps memory in BAR1 and which way each pair goes")
-	}
-	var keys []Option
-	if o.ForceP2P {
-		keys = append(keys, Option{"ForceP2P", ForceP2P, true,
-			"allows peer reads and writes whatever the driver's list of chipsets says, atomics as they are"})
-	}
+	c := common(o)
+	keys := force(o)
 	switch o.BAR1 {
 	case Joint:
 		keys = append(keys, Option{string(o.BAR1), o.BAR1.value(), true, "chooses BAR1 over the mailbox"})
@@ -157,6 +150,45 @@ func Choose(o Offer, edited bool, gpus []GPU) Choice {
 	c.Options = append(c.Options, keys...)
 	c.static(o.Static, gpus)
 	return c
+}
+
+// ChooseMailbox decides with which options the driver of a release is loaded so that GPUs reach
+// each other over the mailbox, to compare that with BAR1. A GPU whose firmware denies it a mailbox
+// is granted one all the same, and loses what is written to it.
+func ChooseMailbox(o Offer) Choice {
+	c := common(o)
+	c.Options = append(c.Options, force(o)...)
+	if o.BAR1 != "" {
+		c.set(string(o.BAR1), o.BAR1.mailbox(), true, "chooses the mailbox over BAR1, to compare them")
+	}
+	return c
+}
+
+// common are the options that hold whichever way peers reach each other.
+func common(o Offer) Choice {
+	c := Choice{Options: []Option{}}
+	if o.ResizableBAR {
+		c.set("NVreg_EnableResizableBar", "1", false,
+			"grows BAR1 where firmware left it small; the driver never shrinks it")
+	}
+	if o.HoldsBack {
+		c.set("NVreg_OpenRmEnableUnsupportedGpus", "1", false,
+			"lets the open modules drive GeForce and workstation cards in releases that hold them back")
+	}
+	if o.Messages {
+		c.set("NVreg_RmMsg", strings.Join(messages, ","), false,
+			"makes the driver log whether it maps memory in BAR1 and which way each pair goes")
+	}
+	return c
+}
+
+// force is the key that answers in place of the driver's tables.
+func force(o Offer) []Option {
+	if !o.ForceP2P {
+		return nil
+	}
+	return []Option{{"ForceP2P", ForceP2P, true,
+		"allows peer reads and writes whatever the driver's list of chipsets says, atomics as they are"}}
 }
 
 // unedited says why BAR1 must not be forced on a driver without the edits, or nothing if it may.

@@ -139,3 +139,23 @@ func TestData(t *testing.T) {
 	assert.NotEmpty(t, d.Choose("p2p", nil).Options)
 	assert.Empty(t, d.Choose("stock", nil).Options)
 }
+
+func TestChooseMailbox(t *testing.T) {
+	for name, test := range map[string]struct {
+		offer Offer
+		set   string
+	}{
+		"nothing offered": {Offer{}, ""},
+		"570":             {Offer{ResizableBAR: true, ForceP2P: true, BAR1: Joint, Static: StaticAsked}, "NVreg_EnableResizableBar=1 [ForceP2P=0x211] [RMForceP2PType=1]"},
+		"580":             {Offer{ForceP2P: true, BAR1: Separate, Static: StaticAuto}, "[ForceP2P=0x211] [RMPcieP2PType=0]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := (&Data{Offer: test.offer}).ChooseMailbox()
+			assert.Equal(t, test.set, brief(got.Options))
+			assert.Empty(t, got.Left)
+			for _, o := range got.Options {
+				assert.NotEmpty(t, o.Why, o.Name)
+			}
+		})
+	}
+}
