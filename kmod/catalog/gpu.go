@@ -3,9 +3,12 @@ package catalog
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/hbollon/go-edlib"
 
 	"mkp2pimg/kmod/loadopt"
 )
@@ -64,15 +67,28 @@ func (g *GPU) String() string {
 	return s + " (10de:" + strings.Join(g.IDs, ", 10de:") + ")"
 }
 
+// CanHold reports whether BAR1 can be made to hold the memory of such a card, the one with the least
+// where there are several: BAR1 peer-to-peer needs that. bar1 is its size in MiB as it is, or 0 if that
+// is not known. A GPU of which too little is known is taken for able.
+func (g *GPU) CanHold(bar1 uint64) bool {
+	if len(g.Memory) == 0 || g.LargestBAR1 == 0 {
+		return true
+	}
+	return max(bar1, g.LargestBAR1) >= slices.Min(g.Memory)<<10
+}
+
 // UnknownGPUError reports a GPU that the catalog does not have.
 type UnknownGPUError struct {
 	// Asked is what was looked up.
 	Asked string
-	// Near are the names that come closest.
+	// Near are the names that come closest. A PCI id has none: ids say nothing about names.
 	Near []string
 }
 
 func (e *UnknownGPUError) Error() string {
+	if e.Near == nil {
+		return fmt.Sprintf("GPU %q is not known: name one of the same kind by words of its name, such as 4090", e.Asked)
+	}
 	return fmt.Sprintf("GPU %q is not known; near it are %s (a PCI id such as 10de:2684 does as well)",
 		e.Asked, strings.Join(e.Near, ", "))
 }
@@ -81,9 +97,9 @@ func (e *UnknownGPUError) Error() string {
 var deviceID = regexp.MustCompile(`^(10de:|0x)?([0-9a-f]{4})$`)
 
 // LookupGPU finds GPUs by PCI device id ("10de:2684", "2684") or by words of the name ("4090",
-// "rtx pro 6000", "a6000"). Of those whose names hold all words it returns those whose names end
-// with them, if there are any: "4090" is not the GeForce RTX 4090 D. The error is an
-// [*UnknownGPUError].
+// "rtx pro 6000", "a6000"), spaces or not ("3090ti"). Of those whose names hold all words it returns
+// those whose names end with them, if there are any: "4090" is not the GeForce RTX 4090 D. The error
+// is an [*UnknownGPUError].
 func (c *Catalog) LookupGPU(asked string) ([]GPU, error) {
 	low := strings.ToLower(strings.TrimSpace(asked))
 	if m := deviceID.FindStringSubmatch(low); m != nil {
@@ -92,15 +108,20 @@ func (c *Catalog) LookupGPU(asked string) ([]GPU, error) {
 			return found, nil
 		}
 	}
+	if strings.HasPrefix(low, "10de:") || strings.HasPrefix(low, "0x") {
+		return nil, &UnknownGPUError{Asked: asked}
+	}
 	words := strings.Fields(strings.TrimPrefix(low, "nvidia "))
+	joined := strings.Join(words, "")
 	var holding, ending []GPU
 	for _, g := range c.GPUs {
 		name := strings.ToLower(g.Name)
-		if len(words) == 0 || slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(name, w) }) {
+		lacks := func(w string) bool { return !strings.Contains(name, w) }
+		if joined == "" || slices.ContainsFunc(words, lacks) && !slices.Contains(runs(name), joined) {
 			continue
 		}
 		holding = append(holding, g)
-		if last := strings.Join(words, " "); strings.HasSuffix(" "+name, " "+last) {
+		if slices.Contains(tails(strings.Fields(name)), joined) {
 			ending = append(ending, g)
 		}
 	}
@@ -110,45 +131,47 @@ func (c *Catalog) LookupGPU(asked string) ([]GPU, error) {
 	case holding != nil:
 		return holding, nil
 	}
-	return nil, &UnknownGPUError{Asked: asked, Near: c.nearGPUs(low)}
+	return nil, &UnknownGPUError{Asked: asked, Near: c.nearGPUs(joined)}
 }
 
-// nearGPUs returns the names that have most in common with one that is not known.
-func (c *Catalog) nearGPUs(low string) []string {
-	type rated struct {
-		name   string
-		common float64
+// tails returns the last words of a name written together: "rtx4090d", "4090d" and "d".
+func tails(words []string) []string {
+	var all []string
+	for i := range words {
+		all = append(all, strings.Join(words[i:], ""))
 	}
-	var all []rated
-	asked := pairs(low)
-	for _, g := range c.GPUs {
-		name := pairs(strings.ToLower(g.Name))
-		common := 0
-		for p := range name {
-			if asked[p] {
-				common++
-			}
-		}
-		// Dice's coefficient: twice what they share by what they have.
-		all = append(all, rated{g.Name, 2 * float64(common) / float64(len(name)+len(asked))})
+	return all
+}
+
+// runs returns all words of a name that follow each other, written together.
+func runs(name string) []string {
+	words := strings.Fields(name)
+	var all []string
+	for end := range words {
+		all = append(all, tails(words[:end+1])...)
 	}
-	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Compare(b.common, a.common) })
+	return all
+}
+
+// nearGPUs returns the names closest to one that is not known: those that hold words written almost
+// like it, the shortest first.
+func (c *Catalog) nearGPUs(joined string) []string {
+	distance := map[string]int{}
 	var names []string
-	for _, r := range all {
-		if len(names) < nearby && !slices.Contains(names, r.name) {
-			names = append(names, r.name)
+	for _, g := range c.GPUs {
+		if slices.Contains(names, g.Name) {
+			continue
+		}
+		names = append(names, g.Name)
+		distance[g.Name] = math.MaxInt
+		for _, run := range runs(strings.ToLower(g.Name)) {
+			distance[g.Name] = min(distance[g.Name], edlib.OSADamerauLevenshteinDistance(run, joined))
 		}
 	}
-	return names
-}
-
-// pairs returns the pairs of bytes that follow each other in s.
-func pairs(s string) map[string]bool {
-	set := map[string]bool{}
-	for i := range len(s) - 1 {
-		set[s[i:i+2]] = true
-	}
-	return set
+	slices.SortStableFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(distance[a], distance[b]), cmp.Compare(len(a), len(b)))
+	})
+	return names[:min(len(names), nearby)]
 }
 
 // Family returns a family by its name, or nil.

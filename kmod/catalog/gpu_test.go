@@ -28,6 +28,10 @@ func TestLookupGPU(t *testing.T) {
 		"10DE:2BB1":          {"RTX PRO 6000 Blackwell Workstation Edition"},
 		"2204":               {"GeForce RTX 3090"},
 		"25b6":               {"A2", "A16"},
+		"2080ti":             {"GeForce RTX 2080 Ti"},
+		"rtx4090":            {"GeForce RTX 4090"},
+		"RTX4090D":           {"GeForce RTX 4090 D"},
+		"4070ti":             {"GeForce RTX 4070 Ti"},
 		"h100":               {"H100 NVL", "H100 80GB HBM3", "H100 PCIe"},
 	} {
 		t.Run(asked, func(t *testing.T) {
@@ -46,12 +50,14 @@ func TestLookupGPU(t *testing.T) {
 
 func TestLookupUnknownGPU(t *testing.T) {
 	for asked, near := range map[string]string{
-		"5099":       "GeForce RTX 5090",
-		"RTX A6001":  "RTX A6000",
-		"10de:ffff":  "",
-		"10de:":      "",
-		"":           "",
-		"gtx 1080ti": "",
+		"5099":             "GeForce RTX 5090",
+		"4900":             "Quadro RTX 4000", // GeForce RTX 4090 comes next
+		"4O90":             "GeForce RTX 4090",
+		"5070tii":          "GeForce RTX 5070 Ti",
+		"GeForce RTX 4095": "GeForce RTX 4090",
+		"RTX A6001":        "RTX A6000",
+		"gtx 1080ti":       "GeForce RTX 2080 Ti",
+		"RTX PRO 6001":     "RTX PRO 6000 Blackwell Server Edition",
 	} {
 		t.Run(asked, func(t *testing.T) {
 			_, err := Load().LookupGPU(asked)
@@ -59,10 +65,30 @@ func TestLookupUnknownGPU(t *testing.T) {
 			require.ErrorAs(t, err, &unknown)
 			assert.Len(t, unknown.Near, nearby)
 			assert.ErrorContains(t, err, strconv.Quote(asked))
-			if near != "" {
-				assert.Equal(t, near, unknown.Near[0])
-			}
+			assert.Equal(t, near, unknown.Near[0])
 		})
+	}
+	for _, asked := range []string{"10de:ffff", "0xffff", "10de:", "10de:2684x"} {
+		_, err := Load().LookupGPU(asked)
+		var unknown *UnknownGPUError
+		require.ErrorAs(t, err, &unknown)
+		assert.Empty(t, unknown.Near)
+		assert.ErrorContains(t, err, strconv.Quote(asked)+" is not known: name one of the same kind")
+	}
+}
+
+func TestCanHold(t *testing.T) {
+	for asked, can := range map[string]map[uint64]bool{
+		"4090":      {0: true, 256: true, 32 << 10: true},
+		"2080 Ti":   {0: false, 256: false, 16 << 10: true}, // 11 or 22 GiB
+		"1e02":      {0: true, 256: true},                   // its largest BAR1 is not known
+		"10de:2bb9": {0: true, 256: true},                   // nor is the memory of this one
+	} {
+		found, err := Load().LookupGPU(asked)
+		require.NoError(t, err)
+		for bar1, want := range can {
+			assert.Equal(t, want, found[0].CanHold(bar1), "%s with BAR1 of %d MiB", asked, bar1)
+		}
 	}
 }
 
