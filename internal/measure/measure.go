@@ -75,23 +75,16 @@ type path struct {
 	from, to  cuda.Ptr
 }
 
-func (p path) pattern(seed uint64, phase string) pattern {
+func (p path) pattern(seed uint64, phase Phase) pattern {
 	return newPattern(seed, p.src.bdf, p.dst.bdf, p.direction, phase)
 }
-
-// The two phases of a path: one copy into poisoned memory, then the copies that
-// are timed, over the data of the first.
-const (
-	before = "before"
-	after  = "after"
-)
 
 // take verifies a path, measures its bandwidth and verifies it again. It skips
 // the bandwidth if the first check finds wrong data: where the data went is
 // unknown, and more of it could do more damage. The pattern previous is the one
 // that dst's memory may still show if it is stale; take returns the next one.
 func (r run) take(p path, previous pattern) (pattern, error) {
-	data := p.pattern(r.settings.Seed, before)
+	data := p.pattern(r.settings.Seed, Before)
 	r.begin(fmt.Sprintf("%s: verify one copy", p.direction))
 	if err := p.src.put(p.from, data, r.windows); err != nil {
 		return data, err
@@ -102,13 +95,13 @@ func (r run) take(p path, previous pattern) (pattern, error) {
 	if err := p.engine.copy(p.to, p.from); err != nil {
 		return data, err
 	}
-	ok, err := r.check(p, before, data, previous)
+	ok, err := r.check(p, Before, data, previous)
 	if err != nil || !ok {
 		return data, err
 	}
 
 	r.begin(fmt.Sprintf("%s: bandwidth", p.direction))
-	previous, data = data, p.pattern(r.settings.Seed, after)
+	previous, data = data, p.pattern(r.settings.Seed, After)
 	if err := p.src.put(p.from, data, r.windows); err != nil {
 		return data, err
 	}
@@ -120,14 +113,14 @@ func (r run) take(p path, previous pattern) (pattern, error) {
 	}
 	*r.measurements = append(*r.measurements, m)
 	r.begin(fmt.Sprintf("%s: verify after load", p.direction))
-	_, err = r.check(p, after, data, previous)
+	_, err = r.check(p, After, data, previous)
 	return data, err
 }
 
 // check lets the owner of the destination verify what arrived, and looks for
 // the reason if it is wrong. It tells whether the data is right.
-func (r run) check(p path, phase string, data, previous pattern) (bool, error) {
-	c := Check{Direction: p.direction, Method: CE, Phase: phase, Windows: r.windows}
+func (r run) check(p path, phase Phase, data, previous pattern) (bool, error) {
+	c := Check{Direction: p.direction, Method: CE, Phase: phase, Reader: ByCE, Windows: r.windows}
 	m := comparison{want: data, previous: previous, size: r.settings.Size}
 	if err := p.dst.inspect(p.to, m, r.windows, &c); err != nil {
 		return false, err
@@ -316,7 +309,7 @@ func (r run) pair(drv cuda.Driver, p *Pair, kind *ProblemKind) error {
 // control verifies that a party gives back what the host wrote to it, without
 // which it can't tell whether a peer's data arrived.
 func (r run) control(p *party) error {
-	data := newPattern(r.settings.Seed, p.bdf, p.bdf, H2D, before)
+	data := newPattern(r.settings.Seed, p.bdf, p.bdf, H2D, Before)
 	if err := p.put(p.buffer, data, r.windows); err != nil {
 		return err
 	}

@@ -113,39 +113,39 @@ func TestFaults(t *testing.T) {
 		verdict Verdict
 		reason  string    // part of it
 		kind    WrongKind // of the first wrong word
-		phase   string    // of the failed check
+		phase   Phase     // of the failed check
 		mirror  bool
 	}{
 		{name: "writes go to a private mirror", damage: func(l *fake.Link) { l.Mirror = true },
-			verdict: WrongData, kind: Unwritten, phase: before, mirror: true, reason: "its mapping of the peer leads elsewhere"},
+			verdict: WrongData, kind: Unwritten, phase: Before, mirror: true, reason: "its mapping of the peer leads elsewhere"},
 		{name: "writes are lost", damage: func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Drop} },
-			verdict: WrongData, kind: Unwritten, phase: before, reason: "write, before the load"},
+			verdict: WrongData, kind: Unwritten, phase: Before, reason: "write, before the load"},
 		{name: "reads give zeros, writes are fine", damage: func(l *fake.Link) { l.Read = fake.Fault{Kind: fake.Clear} },
-			verdict: WrongData, kind: Zero, phase: before, reason: "read, before the load"},
+			verdict: WrongData, kind: Zero, phase: Before, reason: "read, before the load"},
 		{name: "reads give all ones", damage: func(l *fake.Link) { l.Read = fake.Fault{Kind: fake.Ones} },
-			verdict: WrongData, kind: Ones, phase: before},
+			verdict: WrongData, kind: Ones, phase: Before},
 		{name: "one bit per page is flipped in reads", damage: func(l *fake.Link) { l.Read = fake.Fault{Kind: fake.Flip} },
-			verdict: WrongData, kind: Foreign, phase: before},
+			verdict: WrongData, kind: Foreign, phase: Before},
 		{name: "the first page is not written", damage: func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Drop, Size: 4096} },
-			verdict: WrongData, kind: Unwritten, phase: before, reason: "the first at offset 0x0"},
+			verdict: WrongData, kind: Unwritten, phase: Before, reason: "the first at offset 0x0"},
 		{name: "the last page is not written", damage: func(l *fake.Link) {
 			l.Write = fake.Fault{Kind: fake.Drop, Offset: quick.Size - 4096, Size: 4096}
-		}, verdict: WrongData, kind: Unwritten, phase: before, reason: "0xff000"},
+		}, verdict: WrongData, kind: Unwritten, phase: Before, reason: "0xff000"},
 		{name: "the mapping is off by 4 KiB", damage: func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Shift, Shift: 4096} },
-			verdict: WrongData, kind: Misplaced, phase: before, reason: "misplaced from 0x1000"},
+			verdict: WrongData, kind: Misplaced, phase: Before, reason: "misplaced from 0x1000"},
 		{name: "a page goes stale under load", damage: func(l *fake.Link) {
 			l.Write = fake.Fault{Kind: fake.Drop, Size: 4096, After: 5}
 		}, verdict: OK}, // later copies of the same data repair nothing and harm nothing
 		{name: "writes stop after the first", damage: func(l *fake.Link) {
 			l.Write = fake.Fault{Kind: fake.Drop, After: 1}
-		}, verdict: WrongData, kind: Stale, phase: after, reason: "write, after the load"},
+		}, verdict: WrongData, kind: Stale, phase: After, reason: "write, after the load"},
 		{name: "data is damaged under load only", damage: func(l *fake.Link) {
 			l.Read = fake.Fault{Kind: fake.Flip, After: 8}
-		}, verdict: WrongData, kind: Foreign, phase: after, reason: "read, after the load"},
+		}, verdict: WrongData, kind: Foreign, phase: After, reason: "read, after the load"},
 		{name: "wrong data on a fast link", damage: func(l *fake.Link) {
 			l.GBps = 4
 			l.Read = fake.Fault{Kind: fake.Clear, Size: 8}
-		}, verdict: WrongData, kind: Zero, phase: before, reason: "1 of"},
+		}, verdict: WrongData, kind: Zero, phase: Before, reason: "1 of"},
 		{name: "a copy fails", damage: func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Fail, Err: sticky} },
 			verdict: Unusable, reason: "CUDA_ERROR_LAUNCH_FAILED"},
 		{name: "a copy fails under load", damage: func(l *fake.Link) { l.Read = fake.Fault{Kind: fake.Fail, Err: sticky, After: 8} },
@@ -153,7 +153,7 @@ func TestFaults(t *testing.T) {
 		{name: "wrong data in one direction, failure in the other", damage: func(l *fake.Link) {
 			l.Write = fake.Fault{Kind: fake.Clear}
 			l.Read = fake.Fault{Kind: fake.Fail, Err: sticky}
-		}, verdict: WrongData, kind: Zero, phase: before},
+		}, verdict: WrongData, kind: Zero, phase: Before},
 		{name: "no access", damage: func(l *fake.Link) { l.NoAccess = true },
 			verdict: Unusable, reason: "cuDeviceCanAccessPeer"},
 		{name: "access granted, then refused", damage: func(l *fake.Link) { l.Enable = denied },
@@ -186,7 +186,7 @@ func TestFaults(t *testing.T) {
 			assert.Equal(t, tc.phase, failed.Phase)
 			assert.Equal(t, tc.mirror, failed.Mirror)
 			assert.False(t, failed.SourceDamaged)
-			if tc.phase == before {
+			if tc.phase == Before {
 				_, measured := lookup(p.Measurements, failed.Direction, CE)
 				assert.False(t, measured, "copies were repeated although their target is unknown")
 			}

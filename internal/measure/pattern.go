@@ -22,7 +22,7 @@ type pattern struct {
 
 // newPattern returns the pattern of one pass between two GPUs. Passes that
 // differ in any argument have unrelated patterns.
-func newPattern(seed uint64, initiator, peer string, d Direction, phase string) pattern {
+func newPattern(seed uint64, initiator, peer string, d Direction, phase Phase) pattern {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %s %s %s %s", seed, initiator, peer, d, phase)
 	return pattern{h.Sum64()}

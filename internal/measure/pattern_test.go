@@ -8,7 +8,7 @@ import (
 )
 
 func TestPatternLeadsBackToItsPlace(t *testing.T) {
-	p := newPattern(1, "a", "b", Write, before)
+	p := newPattern(1, "a", "b", Write, Before)
 	for _, i := range []uint64{0, 1, 511, 1 << 20, 1<<40 + 3, ^uint64(0)} {
 		assert.Equal(t, i, p.index(p.word(i)), "index %#x", i)
 	}
@@ -20,11 +20,11 @@ func TestPatternsOfPassesDiffer(t *testing.T) {
 		name string
 		p    pattern
 	}{
-		{"base", newPattern(1, "a", "b", Write, before)},
-		{"seed", newPattern(2, "a", "b", Write, before)},
-		{"order of the pair", newPattern(1, "b", "a", Write, before)},
-		{"direction", newPattern(1, "a", "b", Read, before)},
-		{"phase", newPattern(1, "a", "b", Write, after)},
+		{"base", newPattern(1, "a", "b", Write, Before)},
+		{"seed", newPattern(2, "a", "b", Write, Before)},
+		{"order of the pair", newPattern(1, "b", "a", Write, Before)},
+		{"direction", newPattern(1, "a", "b", Read, Before)},
+		{"phase", newPattern(1, "a", "b", Write, After)},
 	} {
 		for i := range uint64(1000) {
 			w := c.p.word(i)
@@ -35,7 +35,7 @@ func TestPatternsOfPassesDiffer(t *testing.T) {
 }
 
 func TestPatternFillFollowsOffset(t *testing.T) {
-	p := newPattern(7, "a", "b", Read, after)
+	p := newPattern(7, "a", "b", Read, After)
 	whole := make([]byte, 4096)
 	p.fill(whole, 0)
 	part := make([]byte, 1024)
@@ -46,8 +46,8 @@ func TestPatternFillFollowsOffset(t *testing.T) {
 func TestCompareNamesWhatItFinds(t *testing.T) {
 	const size, offset = 1 << 20, 8192
 	m := comparison{
-		want:     newPattern(3, "a", "b", Write, after),
-		previous: newPattern(3, "a", "b", Write, before),
+		want:     newPattern(3, "a", "b", Write, After),
+		previous: newPattern(3, "a", "b", Write, Before),
 		size:     size,
 	}
 	at := uint64(offset/wordSize + 5) // the word that is damaged
@@ -90,7 +90,7 @@ func FuzzCompareCountsEveryChangedWord(f *testing.F) {
 	f.Add(uint64(1), uint16(0), uint64(1))
 	f.Add(uint64(2), uint16(511), ^uint64(0))
 	f.Fuzz(func(t *testing.T, seed uint64, word uint16, flip uint64) {
-		m := comparison{want: newPattern(seed, "a", "b", Write, before), size: 4096}
+		m := comparison{want: newPattern(seed, "a", "b", Write, Before), size: 4096}
 		b := make([]byte, 4096)
 		m.want.fill(b, 0)
 		i := int(word) % 512

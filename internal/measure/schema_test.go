@@ -14,9 +14,10 @@ import (
 	"mkp2pimg/internal/cuda/fake"
 )
 
-func schema(t *testing.T) *jsonschema.Schema {
+// schema returns the schema in the file called name.
+func schema(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
-	s, err := jsonschema.NewCompiler().Compile("schema.json")
+	s, err := jsonschema.NewCompiler().Compile(name)
 	require.NoError(t, err)
 	return s
 }
@@ -33,7 +34,7 @@ func validate(t *testing.T, s *jsonschema.Schema, r Result) []byte {
 }
 
 func TestResultsFitTheSchema(t *testing.T) {
-	s := schema(t)
+	s := schema(t, "schema.json")
 	for _, tc := range []struct {
 		name   string
 		damage func(*fake.System)
@@ -77,11 +78,12 @@ func TestVersion1StillLoads(t *testing.T) {
 	require.NoError(t, err)
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
 	require.NoError(t, err)
-	require.NoError(t, schema(t).Validate(v))
+	require.NoError(t, schema(t, "schema-v1.json").Validate(v))
 
-	var r Result
-	require.NoError(t, json.Unmarshal(b, &r))
-	assert.Equal(t, 1, r.Version)
+	r, err := Decode(b)
+	require.NoError(t, err)
+	validate(t, schema(t, "schema.json"), r)
+	assert.Equal(t, Version, r.Version)
 	assert.Equal(t, WrongData, r.Verdict)
 	require.Len(t, r.Pairs, 1)
 	assert.True(t, r.Pairs[0].Checks[0].Mirror)
@@ -91,14 +93,43 @@ func TestVersion1StillLoads(t *testing.T) {
 }
 
 func TestSchemaRefusesWhatIsNoResult(t *testing.T) {
-	s := schema(t)
+	s := schema(t, "schema.json")
 	for _, text := range []string{
 		`{}`,
 		`{"version":2}`,
-		`{"version":1,"started":"1970-01-01T00:00:00Z","settings":{},"devices":[],"pairs":[],"verdict":"ok","reason":""}`,
+		`{"version":2,"started":"1970-01-01T00:00:00Z","settings":{},"devices":[],"pairs":[],"verdict":"ok","reason":""}`,
 	} {
 		v, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(text)))
 		require.NoError(t, err)
 		assert.Error(t, s.Validate(v), text)
 	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		``:                 "unexpected end of JSON input",
+		`[]`:               "cannot unmarshal array",
+		`{}`:               "of version 0",
+		`{"version":99}`:   "of version 99: this program reads versions 1 and 2",
+		`{"version":"1"}`:  "cannot unmarshal string",
+		`{"version":1} {}`: "invalid character",
+	} {
+		_, err := Decode([]byte(text))
+		assert.ErrorContains(t, err, want, text)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	old, err := os.ReadFile("testdata/result-v1.json")
+	require.NoError(f, err)
+	f.Add(old)
+	f.Add([]byte(`{"version":2,"pairs":[{}],"devices":[{"checks":[{}]}],"traffic":[{}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := Decode(b)
+		if err != nil {
+			return
+		}
+		assert.Equal(t, Version, r.Version)
+		Judge(r)
+	})
 }

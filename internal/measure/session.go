@@ -176,7 +176,7 @@ const (
 // Settings.Size bytes on the party's stream.
 func (p *party) sample(d Direction, method Method, issue func() error) (Measurement, error) {
 	size := p.s.settings.Size
-	m := Measurement{Direction: d, Method: method, Unit: GBps, Size: size, Copies: 1}
+	m := Measurement{Quantity: Bandwidth, Direction: d, Method: method, Unit: GBps, Size: size, Copies: 1}
 	start, err := p.ctx.NewEvent()
 	if err != nil {
 		return m, err

@@ -153,13 +153,13 @@ func judgeProblem(p Problem, step string) (Verdict, string) {
 
 // verified tells whether a direction was verified in both phases.
 func verified(checks []Check, d Direction) bool {
-	seen := map[string]bool{}
+	seen := map[Phase]bool{}
 	for _, c := range checks {
 		if c.Direction == d && c.Wrong == 0 && c.Bytes > 0 {
 			seen[c.Phase] = true
 		}
 	}
-	return seen[before] && seen[after]
+	return seen[Before] && seen[After]
 }
 
 // lookup returns the measurement of a direction by a method.

@@ -20,7 +20,7 @@ func TestVerdictOrder(t *testing.T) {
 func good() Pair {
 	p := Pair{Initiator: bdf0, Peer: bdf1, CanAccess: true}
 	for _, d := range []Direction{Write, Read} {
-		for _, phase := range []string{before, after} {
+		for _, phase := range []Phase{Before, After} {
 			p.Checks = append(p.Checks, Check{Direction: d, Phase: phase, Bytes: 4096})
 		}
 		p.Measurements = append(p.Measurements, Measurement{Direction: d, Method: CE, Summary: Summary{Median: 25}})
@@ -29,7 +29,7 @@ func good() Pair {
 }
 
 func TestJudgePair(t *testing.T) {
-	wrong := Check{Direction: Write, Phase: after, Bytes: 4096, Wrong: 3}
+	wrong := Check{Direction: Write, Phase: After, Bytes: 4096, Wrong: 3}
 	damaged := wrong
 	damaged.SourceDamaged = true
 	for _, tc := range []struct {
@@ -68,7 +68,7 @@ func TestJudgePair(t *testing.T) {
 }
 
 func TestJudgeDevice(t *testing.T) {
-	sound := []Check{{Direction: Local, Phase: before, Bytes: 8}, {Direction: Local, Phase: after, Bytes: 8}}
+	sound := []Check{{Direction: Local, Phase: Before, Bytes: 8}, {Direction: Local, Phase: After, Bytes: 8}}
 	for _, tc := range []struct {
 		name string
 		d    Device
@@ -76,7 +76,7 @@ func TestJudgeDevice(t *testing.T) {
 	}{
 		{"sound", Device{Checks: sound}, OK},
 		{"not verified", Device{}, Inconclusive},
-		{"wrong", Device{Checks: []Check{{Direction: Local, Phase: before, Bytes: 8, Wrong: 1, SourceDamaged: true}}}, WrongData},
+		{"wrong", Device{Checks: []Check{{Direction: Local, Phase: Before, Bytes: 8, Wrong: 1, SourceDamaged: true}}}, WrongData},
 		{"hang", Device{Problem: &Problem{Kind: Timeout}}, Hang},
 		{"no memory", Device{Problem: &Problem{Kind: Setup}}, Inconclusive},
 	} {

@@ -289,7 +289,7 @@ func TestMeasurementDecides(t *testing.T) {
 		reason  string
 	}{
 		"wrong data": {wrong, 2, checks.VerdictBlocked, "P2P-MEASURED: 0000:02:00.0 to 0000:01:00.0: write: 4096 of 4096 words are unwritten"},
-		"no result":  {old, 3, checks.VerdictUnknown, "stage bandwidth: p2pbw gave a result of version 99, this program reads version 1"},
+		"no result":  {old, 3, checks.VerdictUnknown, "stage bandwidth: p2pbw gave a result of version 99, this program reads version 2"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
