@@ -210,6 +210,9 @@ func (g *gpuEntry) print(b *strings.Builder) {
 	if words := stockWords[g.Stock]; words != "" {
 		fmt.Fprintf(b, "  unmodified driver: %s\n", words)
 	}
+	if !g.CanHold(0) {
+		b.WriteString("  peer-to-peer over BAR1: not possible as sold, BAR1 can't hold all its memory\n")
+	}
 	for _, trap := range g.Traps {
 		fmt.Fprintf(b, "  beware: %s\n", trap)
 	}

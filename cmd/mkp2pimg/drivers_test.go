@@ -24,6 +24,7 @@ func TestDrivers(t *testing.T) {
 		"drivers.txt":         {"drivers"},
 		"drivers-4090.txt":    {"drivers", "--gpu", "4090"},
 		"drivers-pro6000.txt": {"drivers", "--gpu", "rtx pro 6000"},
+		"drivers-2080ti.txt":  {"drivers", "--gpu", "2080ti"},
 		"drivers-25b6.txt":    {"drivers", "--gpu", "10de:25b6"},
 		"drivers-4090.json":   {"drivers", "--gpu", "4090", "--json"},
 	} {

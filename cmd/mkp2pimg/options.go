@@ -28,7 +28,8 @@ or the driver must be patched too (see "mkp2pimg patch").
 
 Without --gpu the options hold for any GPU. RMForceStaticBar1=1 is printed only if
 --bar1 shows that every GPU's BAR1 holds its memory: a GPU where it doesn't would
-not start. See the sizes with "nvidia-smi -q -d MEMORY" or "lspci -vv".`,
+not start. GPUs whose BAR1 can't hold their memory get no options: nothing makes them
+do it. See the sizes with "nvidia-smi -q -d MEMORY" or "lspci -vv".`,
 		Example: `  mkp2pimg options --driver 595 --gpu 5090 --gpu 5090
   mkp2pimg options --driver 580.142 --gpu 3090 --bar1 32G > /etc/modprobe.d/nvidia-p2p.conf`,
 		Args: cobra.NoArgs,
@@ -67,7 +68,7 @@ type optionsAnswer struct {
 	Driver     string        `json:"driver"`
 	Generation string        `json:"generation"`
 	GPUs       []optionsGPU  `json:"gpus"`
-	Need       *catalog.Need `json:"need"`   // what the GPUs need together; null without GPUs
+	Need       *catalog.Need `json:"need"`   // what the GPUs need together; null without GPUs that can do it
 	Edited     bool          `json:"edited"` // the options are for a driver with the P2P edits
 	loadopt.Choice
 	Modprobe string `json:"modprobe"` // the line for modprobe.d
@@ -81,6 +82,8 @@ type optionsGPU struct {
 	Need   catalog.Need `json:"need"`
 	Memory uint64       `json:"memory_mib,omitempty"` // the most that such cards have; absent if not known
 	BAR1   uint64       `json:"bar1_mib,omitempty"`   // as given
+	Unable string       `json:"unable,omitempty"`     // why no driver does BAR1 peer-to-peer on it
+	Traps  []string     `json:"traps,omitempty"`
 }
 
 func (q *optionsQuery) answer(c *catalog.Catalog) (*optionsAnswer, error) {
@@ -108,21 +111,25 @@ func (q *optionsQuery) answer(c *catalog.Catalog) (*optionsAnswer, error) {
 	need := catalog.Options
 	var gpus []loadopt.GPU
 	for i, asked := range q.gpus {
-		g, err := findGPU(c, r, asked)
+		g, err := findGPU(c, r, asked, sizes[i]>>20)
 		if err != nil {
 			return nil, err
 		}
-		g.BAR1 = sizes[i] >> 20
 		a.GPUs = append(a.GPUs, *g)
 		gpus = append(gpus, loadopt.GPU{
 			Address: g.Names[0], BAR1: sizes[i], Memory: g.Memory << 20, Patch: g.Need == catalog.Edits, Headless: q.headless,
 		})
+		if g.Unable != "" {
+			continue
+		}
+		a.Need = &need
 		if g.Need == catalog.Edits {
 			need = catalog.Edits
 		}
 	}
-	if gpus != nil {
-		a.Need = &need
+	if gpus != nil && a.Need == nil {
+		a.Options = []loadopt.Option{}
+		return a, nil
 	}
 	a.Edited = patch.Mode(q.edits) != patch.None && (gpus == nil || need == catalog.Edits)
 	a.Choice = loadopt.Choose(offer, a.Edited, gpus)
@@ -131,13 +138,14 @@ func (q *optionsQuery) answer(c *catalog.Catalog) (*optionsAnswer, error) {
 }
 
 // findGPU finds what is asked for and what it needs with a release. Names that match several models
-// are good if those are of one family; the most memory then counts.
-func findGPU(c *catalog.Catalog, r *catalog.Release, asked string) (*optionsGPU, error) {
+// are good if those are of one family; the most memory then counts. bar1 is the size of BAR1 in MiB, 0
+// if it is not known.
+func findGPU(c *catalog.Catalog, r *catalog.Release, asked string, bar1 uint64) (*optionsGPU, error) {
 	found, err := c.LookupGPU(asked)
 	if err != nil {
 		return nil, err
 	}
-	g := &optionsGPU{Family: found[0].Family, Memory: found[0].MostMemory()}
+	g := &optionsGPU{Family: found[0].Family, Memory: found[0].MostMemory(), BAR1: bar1}
 	var all []string
 	for _, f := range found {
 		all = append(all, f.String())
@@ -149,6 +157,14 @@ func findGPU(c *catalog.Catalog, r *catalog.Release, asked string) (*optionsGPU,
 		} else {
 			g.Memory = max(g.Memory, f.MostMemory())
 		}
+		for _, trap := range f.Traps {
+			if text := c.Traps[trap]; !slices.Contains(g.Traps, text) {
+				g.Traps = append(g.Traps, text)
+			}
+		}
+	}
+	if !slices.ContainsFunc(found, func(f catalog.GPU) bool { return f.CanHold(bar1) }) {
+		g.Unable = fmt.Sprintf("its BAR1 has %d MiB at most as sold, and must hold all its memory", max(bar1, found[0].LargestBAR1))
 	}
 	if slices.ContainsFunc(found, func(f catalog.GPU) bool { return f.Family != g.Family }) {
 		return nil, fmt.Errorf("GPU %q may be any of %s: name it by its PCI id", asked, strings.Join(all, ", "))
@@ -204,10 +220,12 @@ func parseSize(s string) (uint64, error) {
 func (a *optionsAnswer) print(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# NVIDIA driver %s, for %s.\n#\n", a.Driver, a.subject())
-	for _, line := range a.advice() {
+	for _, line := range slices.Concat(a.unable(), a.advice(), a.traps()) {
 		fmt.Fprintf(&b, "# %s\n", line)
 	}
-	b.WriteString("#\n")
+	if len(a.Options) > 0 {
+		b.WriteString("#\n")
+	}
 	for _, line := range a.Lines() {
 		fmt.Fprintln(&b, line)
 	}
@@ -229,6 +247,34 @@ func (a *optionsAnswer) subject() string {
 		return "any GPU"
 	}
 	return strings.Join(names, ", ")
+}
+
+// unable names the GPUs on which no driver does peer-to-peer over BAR1.
+func (a *optionsAnswer) unable() []string {
+	return a.remarks(func(g optionsGPU) []string {
+		if g.Unable == "" {
+			return nil
+		}
+		return []string{"no peer-to-peer over BAR1, since " + g.Unable + "; if yours is larger, say so with --bar1"}
+	})
+}
+
+// traps are what to know about the GPUs.
+func (a *optionsAnswer) traps() []string {
+	return a.remarks(func(g optionsGPU) []string { return g.Traps })
+}
+
+// remarks are what is to say about the GPUs, each with the GPU's name and once for GPUs of one name.
+func (a *optionsAnswer) remarks(about func(optionsGPU) []string) []string {
+	var lines []string
+	for _, g := range a.GPUs {
+		for _, text := range about(g) {
+			if line := strings.Join(g.Names, " or ") + ": " + text + "."; !slices.Contains(lines, line) {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return lines
 }
 
 // caveats are what an unmodified driver does not guard against on GPUs that need no edits.
@@ -253,6 +299,10 @@ const managedUnaware = "C"
 
 // advice says whether options are enough, and how they come into force.
 func (a *optionsAnswer) advice() []string {
+	if len(a.GPUs) > 0 && a.Need == nil {
+		return []string{"No edit and no option changes that, so that none is printed. Between such GPUs programs copy",
+			"by way of the host's memory, or over NVLink where there is a bridge."}
+	}
 	lines := []string{
 		"Some GPUs need the driver's source edited as well: mkp2pimg drivers --gpu NAME says which.",
 	}

@@ -20,6 +20,8 @@ func TestOptionsOfAnInstalledSystem(t *testing.T) {
 		"options-595-5090.txt":      "--driver 595 --gpu 5090 --gpu 5090 --bar1 32G --headless",
 		"options-595-console.txt":   "--driver 595 --gpu 5090 --bar1 32768MiB",
 		"options-595-mixed.json":    "--driver 595 --gpu 10de:2bb1 --gpu 4090 --bar1 128G --bar1 32G --json",
+		"options-580-2080ti.txt":    "--driver 580 --gpu 2080ti --bar1 256M",
+		"options-580-able.txt":      "--driver 580 --gpu 2080ti --gpu 4090",
 		"options-580-ambiguous.txt": "--driver 580 --gpu pro_5000 --bar1 64G",
 	} {
 		t.Run(name, func(t *testing.T) {
