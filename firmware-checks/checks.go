@@ -104,7 +104,7 @@ type Finding struct {
 	// Devices and Pairs are the addresses of the functions concerned.
 	Devices []string    `json:"devices,omitempty"`
 	Pairs   [][2]string `json:"pairs,omitempty"`
-	// StandIn says that the finding is about stand-in devices, not GPUs.
+	// StandIn says that the finding is about stand-in devices or emulated GPUs.
 	StandIn bool `json:"stand_in,omitempty"`
 }
 
@@ -117,6 +117,7 @@ type family struct {
 // families are in the order of the report.
 var families = []family{
 	{gpuPresentDoc, gpuPresent},
+	{emulatedDoc, emulated},
 	{gpuPairDoc, gpuPair},
 	{virtualDoc, virtual},
 	{above4GDoc, above4G},
@@ -157,7 +158,7 @@ var families = []family{
 // Run judges f. The order of the findings is that of the families, within a
 // family the worst first, then by device.
 func Run(f *facts.Facts) []Finding {
-	standIn := slices.ContainsFunc(f.GPUs(), func(d *facts.Device) bool { return d.StandIn })
+	standIn := slices.ContainsFunc(f.GPUs(), func(d *facts.Device) bool { return d.StandIn || isEmulated(d) })
 	var all []Finding
 	for _, family := range families {
 		found := family.run(f)

@@ -36,6 +36,10 @@ var measuredDoc = Doc{
 	},
 }
 
+// AsIf comes before the verdict that stand-in devices would have as GPUs, in the
+// reason that [Judge] gives.
+const AsIf = "judged as if it were one: "
+
 // Judge sums findings up in a verdict and its reason. One failure blocks. What
 // could not be told outweighs a warning: a machine is called ready or degraded
 // only when every question has an answer.
@@ -49,7 +53,7 @@ var measuredDoc = Doc{
 func Judge(findings []Finding) (Verdict, string) {
 	if slices.ContainsFunc(findings, func(f Finding) bool { return f.StandIn }) {
 		v, reason := judgeGPUs(findings)
-		return VerdictNoGPU, fmt.Sprintf("stand-in device in place of a GPU; judged as if it were one: %s, %s", v, reason)
+		return VerdictNoGPU, fmt.Sprintf("stand-in device in place of a GPU; %s%s, %s", AsIf, v, reason)
 	}
 	return judgeGPUs(findings)
 }

@@ -118,15 +118,24 @@ func (e *Emulator) boot(ctx context.Context, m *Machine, img Image, o bootOption
 		return nil, err
 	}
 
+	gpus, err := m.serveGPUs(ctx, dir)
+	defer gpus.stop() //nolint:errcheck // seen below, unless the run never began
+	if err != nil {
+		return nil, err
+	}
+
 	run := &Run{Machine: m.Name, Accel: o.accel, Argv: append([]string{e.Binary}, m.Args(b)...)}
 	var said bytes.Buffer
 	cmd := sandbox.Cmd{Root: e.Root, Binds: binds, Argv: run.Argv, Stdout: &said, Stderr: &said}
 	err = cmd.Run(ctx)
 	run.Took = time.Since(start)
 	ports.close()
+	run.Stderr = strings.TrimSpace(said.String())
+	if err := gpus.stop(); err != nil {
+		run.Stderr = strings.TrimSpace(run.Stderr + "\n" + err.Error())
+	}
 
 	run.Console, run.Report = console.lines, report.lines
-	run.Stderr = strings.TrimSpace(said.String())
 	run.Exit = exit(err, context.Cause(ctx), control.reason, run.Stderr, o.deadline)
 	return run, keep(o.keep, "qemu.log", Quote(run.Argv)+"\n"+run.Stderr+"\n")
 }

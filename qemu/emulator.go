@@ -85,6 +85,23 @@ func Find(ctx context.Context, root sandbox.Root) (*Emulator, error) {
 	return e, err
 }
 
+// ErrNoVFIOUser is the error where there is no QEMU with the device vfio-user-pci.
+var ErrNoVFIOUser = errors.New("machines with emulated GPUs need the device vfio-user-pci, which QEMU has from 10.1 on")
+
+// NeedVFIOUser asks the emulator whether it has the device vfio-user-pci, which
+// not every build does. The error wraps [ErrNoVFIOUser] where it has none.
+func (e *Emulator) NeedVFIOUser(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var said bytes.Buffer
+	cmd := sandbox.Cmd{Root: e.Root, Argv: []string{e.Binary, "-device", driver[GPU] + ",help"}, Stdout: &said, Stderr: &said}
+	err := cmd.Run(ctx)
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return fmt.Errorf("%w; %s is version %s and says: %s", ErrNoVFIOUser, e.Binary, e.Version, lastLine(strings.TrimSpace(said.String())))
+	}
+	return err
+}
+
 var versionRE = regexp.MustCompile(`^QEMU emulator version (\d{1,4})\.(\d{1,4})\.(\d{1,4})`)
 
 // ParseVersion reads the output of qemu --version.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,12 @@ func Judge(m *Machine, run *Run) []Check {
 	j.add("checks", j.step(stepChecks))
 	for _, want := range m.Expect.Findings {
 		j.add("finding "+want.ID, j.finding(want))
+	}
+	if j.machine.Expect.Trouble != nil {
+		j.add("trouble", j.trouble)
+	}
+	if len(j.machine.Expect.Paths) > 0 {
+		j.add("paths", j.paths)
 	}
 	j.add("nvidia-insert", j.nvidia)
 	j.add("gpu", j.gpu)
@@ -216,6 +223,62 @@ func (j *judge) finding(want ExpectedFinding) func() (Status, string) {
 	}
 }
 
+// trouble wants the findings that did not pass to be those expected, no more and
+// no fewer.
+func (j *judge) trouble() (Status, string) {
+	want := map[string]bool{}
+	for status, ids := range map[checks.Status][]checks.ID{
+		checks.Fail: j.machine.Expect.Trouble.Fail, checks.Warn: j.machine.Expect.Trouble.Warn, checks.Unknown: j.machine.Expect.Trouble.Unknown,
+	} {
+		for _, id := range ids {
+			want[string(status)+" "+string(id)] = true
+		}
+	}
+	seen := map[string]bool{}
+	for _, f := range j.report.Findings {
+		if f.Status != checks.Pass && f.Status != checks.Skip {
+			seen[string(f.Status)+" "+string(f.ID)] = true
+		}
+	}
+	missing, extra := without(want, seen), without(seen, want)
+	switch {
+	case len(j.report.Findings) == 0:
+		return failed("the report has no findings")
+	case len(missing)+len(extra) > 0:
+		return failed("expected and missing: %s; not expected: %s", orNone(missing), orNone(extra))
+	}
+	return passed("%d findings, of which as expected: %s", len(j.report.Findings), orNone(slices.Sorted(maps.Keys(seen))))
+}
+
+// without lists what is in a and not in b.
+func without(a, b map[string]bool) []string {
+	var only []string
+	for _, k := range slices.Sorted(maps.Keys(a)) {
+		if !b[k] {
+			only = append(only, k)
+		}
+	}
+	return only
+}
+
+// paths wants the predictions to be those expected. They are compared without the
+// driver's release, which is that of the image.
+func (j *judge) paths() (Status, string) {
+	var seen []string
+	for _, f := range j.report.Findings {
+		if f.ID == checks.PathPrediction {
+			_, path, _ := strings.Cut(f.Title, "driver ")
+			_, path, _ = strings.Cut(path, ": ")
+			seen = append(seen, path)
+		}
+	}
+	slices.Sort(seen)
+	if want := slices.Sorted(slices.Values(j.machine.Expect.Paths)); !slices.Equal(seen, want) {
+		return failed("predicted: %s; expected: %s", orNone(seen), strings.Join(want, ", "))
+	}
+	return passed("%s", strings.Join(seen, ", "))
+}
+
 // The image's own words.
 const (
 	diagImage = "IMAGE-INTACT"
@@ -233,6 +296,9 @@ const noGPU = "NVRM: No NVIDIA GPU found"
 // of a GPU, with the kernel's words as evidence, and the same words on the
 // console, which the init does not write.
 func (j *judge) nvidia() (Status, string) {
+	if why := j.leftOut(stepDriver); why != "" {
+		return Skip, why
+	}
 	if s := j.report.Step(stepDriver); s != nil && len(s.Errors) > 0 {
 		return failed("stage %s: %s: %s", stepDriver, s.Errors[0].Symptom, s.Errors[0].Message)
 	}
@@ -248,13 +314,28 @@ func (j *judge) nvidia() (Status, string) {
 
 // gpu is skipped as long as emulated machines have none.
 func (j *judge) gpu() (Status, string) {
+	if why := j.leftOut(stepDriver); why != "" {
+		return Skip, why
+	}
 	if status, detail := j.nvidia(); status != Pass {
 		return failed("whether there is a GPU is not known: %s", detail)
 	}
 	return Skip, "no NVIDIA GPU on this machine: nothing was bound, no peer access was tried"
 }
 
+// leftOut says why a stage was skipped if a parameter of the image asks for it.
+func (j *judge) leftOut(id string) string {
+	s := j.report.Step(id)
+	if s == nil || s.Status != report.StatusSkip || len(s.Logs) == 0 || !strings.HasPrefix(s.Logs[0].Message, "p2p.") {
+		return ""
+	}
+	return "left out by " + s.Logs[0].Message
+}
+
 func (j *judge) uvm() (Status, string) {
+	if why := j.leftOut(stepDriver); why != "" {
+		return Skip, why
+	}
 	status, detail := j.diagnosis(stepDriver, diagUVM, report.DiagnosisUnknown)
 	if status != Pass {
 		return status, detail
@@ -286,6 +367,9 @@ func (j *judge) verdict() (Status, string) {
 		return failed("the report has no verdict")
 	case len(want) > 0 && !slices.Contains(want, v.Verdict):
 		return failed("%s (%s); expected %s", v.Verdict, v.Reason, or(want))
+	}
+	if asIf := j.machine.Expect.AsIf; asIf != "" && !strings.Contains(v.Reason, checks.AsIf+string(asIf)+",") {
+		return failed("%s (%s); expected it %s%s", v.Verdict, v.Reason, checks.AsIf, asIf)
 	}
 	return passed("%s: %s", v.Verdict, v.Reason)
 }

@@ -9,12 +9,9 @@ import (
 	"os"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
-
-	checks "mkp2pimg/firmware-checks"
 )
 
 //go:embed machines/*.yaml
@@ -164,156 +161,6 @@ func lineOf(n *yaml.Node, field string) int {
 	return line
 }
 
-// Limits that keep a description within what q35 can hold.
-const (
-	maxDevices = 64
-	maxCPUs    = 255 // xAPIC ids
-	maxRoot    = 24  // device numbers on pcie.0 left beside QEMU's own
-)
-
-var (
-	nameRE = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
-	wordRE = regexp.MustCompile(`^[!-~]+$`)
-)
-
-// mistakes validates m. The errors lack file and line.
-func (m *Machine) mistakes() []*ParseError {
-	var errs []*ParseError
-	bad := func(field, format string, args ...any) {
-		errs = append(errs, &ParseError{Field: field, Msg: fmt.Sprintf(format, args...)})
-	}
-	if m.Version != 1 {
-		bad("version", "is %d: this program reads version 1", m.Version)
-	}
-	if !nameRE.MatchString(m.Name) {
-		bad("name", "%q is not a name: want small letters, digits and dashes", m.Name)
-	}
-	if m.Memory < 64*MiB || m.Memory > TiB || m.Memory%MiB != 0 {
-		bad("memory", "is %s: want whole megabytes from 64M to 1T", m.Memory)
-	}
-	if m.CPUs < 1 || m.CPUs > maxCPUs {
-		bad("cpus", "is %d: want 1 to %d", m.CPUs, maxCPUs)
-	}
-	if m.Nodes < 0 || m.Nodes > 8 {
-		bad("nodes", "is %d: want at most 8", m.Nodes)
-	} else if m.Nodes > 0 && (m.CPUs%m.Nodes != 0 || m.Memory%(Size(m.Nodes)*MiB) != 0) {
-		bad("nodes", "%d CPUs and %s of memory can't be shared evenly by %d nodes", m.CPUs, m.Memory, m.Nodes)
-	}
-	oneOf(bad, "firmware", m.Firmware, "", SeaBIOS, OVMF)
-	oneOf(bad, "iommu", m.IOMMU, "", NoIOMMU, IntelIOMMU, AMDIOMMU)
-	oneOf(bad, "report", m.Report, "", VirtioReport, SerialReport)
-	for i, w := range m.Cmdline {
-		if !wordRE.MatchString(w) {
-			bad(fmt.Sprintf("cmdline[%d]", i), "%q is not one word of printable ASCII", w)
-		}
-	}
-	if len(m.PCIe) > maxRoot {
-		bad("pcie", "%d devices: the root bus has room for %d", len(m.PCIe), maxRoot)
-	}
-	t := treeCheck{machine: m, bad: bad, ids: map[string]bool{}}
-	for i := range m.PCIe {
-		t.check(&m.PCIe[i], "", fmt.Sprintf("pcie[%d]", i))
-	}
-	if t.count > maxDevices {
-		bad("pcie", "%d devices in the tree: want at most %d", t.count, maxDevices)
-	}
-	for i, f := range m.Expect.Findings {
-		field := fmt.Sprintf("expect.findings[%d]", i)
-		if f.ID == "" {
-			bad(field, "has no id")
-		}
-		if len(f.Status) == 0 {
-			bad(field, "has no status")
-		}
-		for k, status := range f.Status {
-			oneOf(bad, fmt.Sprintf("%s.status[%d]", field, k), status, checks.Pass, checks.Warn, checks.Fail, checks.Skip, checks.Unknown)
-		}
-	}
-	for i, v := range m.Expect.Verdicts {
-		oneOf(bad, fmt.Sprintf("expect.verdicts[%d]", i), v,
-			checks.VerdictReady, checks.VerdictDegraded, checks.VerdictBlocked, checks.VerdictNoGPU, checks.VerdictUnknown)
-	}
-	return errs
-}
-
-func oneOf[T ~string](bad func(string, string, ...any), field string, v T, allowed ...T) {
-	if !slices.Contains(allowed, v) {
-		names := make([]string, 0, len(allowed))
-		for _, a := range allowed {
-			if a != "" {
-				names = append(names, string(a))
-			}
-		}
-		bad(field, "%q is not one of %s", v, strings.Join(names, ", "))
-	}
-}
-
-// children says which kinds may sit below which; "" is the root bus.
-var children = map[Kind][]Kind{
-	"":         {PXB, RootPort, TestDev, VirtioNet, VirtioRNG},
-	PXB:        {RootPort},
-	RootPort:   {Upstream, TestDev, VirtioNet, VirtioRNG},
-	Upstream:   {Downstream},
-	Downstream: {Upstream, TestDev, VirtioNet, VirtioRNG},
-}
-
-type treeCheck struct {
-	machine *Machine
-	bad     func(field, format string, args ...any)
-	ids     map[string]bool
-	count   int
-}
-
-func (t *treeCheck) check(d *Device, parent Kind, field string) {
-	if t.count++; t.count > maxDevices {
-		return
-	}
-	if _, ok := driver[d.Kind]; !ok {
-		t.bad(field+".kind", "%q is not a kind of device: want pxb, root-port, upstream, downstream, testdev, virtio-net or virtio-rng", d.Kind)
-		return
-	}
-	if !slices.Contains(children[parent], d.Kind) {
-		where := "below a " + string(parent)
-		if parent == "" {
-			where = "on the root bus"
-		}
-		t.bad(field+".kind", "a %s can't be %s", d.Kind, where)
-	}
-	if d.ID != "" {
-		if !nameRE.MatchString(d.ID) {
-			t.bad(field+".id", "%q is not a name: want small letters, digits and dashes", d.ID)
-		}
-		if t.ids[d.ID] {
-			t.bad(field+".id", "%q is already taken", d.ID)
-		}
-		t.ids[d.ID] = true
-	}
-	if d.Membar != 0 && d.Kind != TestDev {
-		t.bad(field+".membar", "a %s has no membar: only a testdev has", d.Kind)
-	}
-	if d.Membar&(d.Membar-1) != 0 || d.Membar > TiB || d.Membar != 0 && d.Membar < 4*KiB {
-		t.bad(field+".membar", "is %s: want a power of two from 4K to 1T", d.Membar)
-	}
-	switch {
-	case d.Kind != PXB && d.Node != 0:
-		t.bad(field+".node", "only a pxb has a node")
-	case d.Kind == PXB && (d.Node < 0 || d.Node >= t.machine.Nodes):
-		t.bad(field+".node", "is %d: the machine has %d nodes", d.Node, t.machine.Nodes)
-	}
-	switch {
-	case d.Kind.endpoint() && len(d.Below) > 0:
-		t.bad(field+".below", "a %s has no bus below it", d.Kind)
-		return
-	case (d.Kind == RootPort || d.Kind == Downstream) && len(d.Below) > 1:
-		t.bad(field+".below", "%d devices below a port: a link has one end", len(d.Below))
-	case len(d.Below) > 32:
-		t.bad(field+".below", "%d devices: a bus has room for 32", len(d.Below))
-	}
-	for i := range d.Below {
-		t.check(&d.Below[i], d.Kind, fmt.Sprintf("%s.below[%d]", field, i))
-	}
-}
-
 // Append adds words to the kernel's command line.
 func (m *Machine) Append(words ...string) error {
 	for _, w := range words {
@@ -329,16 +176,10 @@ func (m *Machine) Append(words ...string) error {
 // The dot, which ids in a file can't hold, is what makes it unique.
 func (m *Machine) nameDevices() {
 	count := map[Kind]int{}
-	var name func([]Device)
-	name = func(devices []Device) {
-		for i := range devices {
-			d := &devices[i]
-			if d.ID == "" {
-				d.ID = fmt.Sprintf("%s.%d", d.Kind, count[d.Kind])
-			}
-			count[d.Kind]++
-			name(d.Below)
+	walk(m.PCIe, func(d *Device) {
+		if d.ID == "" {
+			d.ID = fmt.Sprintf("%s.%d", d.Kind, count[d.Kind])
 		}
-	}
-	name(m.PCIe)
+		count[d.Kind]++
+	})
 }

@@ -24,6 +24,11 @@ type Machine struct {
 	Summary string `yaml:"summary" json:"summary"`
 	// Memory is the size of the guest's memory.
 	Memory Size `yaml:"memory" json:"memory"`
+	// CPU is the processor that the guest sees, a model of QEMU's such as
+	// EPYC-Genoa. It does not say that it is a virtual one, unless Hypervisor is
+	// set. Empty: QEMU's default, which does.
+	CPU        string `yaml:"cpu,omitempty" json:"cpu,omitempty"`
+	Hypervisor bool   `yaml:"hypervisor,omitempty" json:"hypervisor,omitempty"`
 	// CPUs is the number of virtual CPUs, spread evenly over the NUMA nodes.
 	CPUs int `yaml:"cpus" json:"cpus"`
 	// Nodes is the number of NUMA nodes (one per socket). Zero means that the
@@ -31,6 +36,10 @@ type Machine struct {
 	Nodes int `yaml:"nodes,omitempty" json:"nodes,omitempty"`
 	// Firmware is SeaBIOS when empty.
 	Firmware Firmware `yaml:"firmware,omitempty" json:"firmware,omitempty"`
+	// Above4G is the size of the window for BARs above 4 GiB, which UEFI takes from
+	// the machine's settings. Zero is "Above 4G Decoding" off: neither UEFI nor the
+	// kernel has one. Nil: as large as the firmware likes.
+	Above4G *Size `yaml:"above4g,omitempty" json:"above4g,omitempty"`
 	// IOMMU is none when empty.
 	IOMMU IOMMU `yaml:"iommu,omitempty" json:"iommu,omitempty"`
 	// Cmdline holds words added to the image's kernel command line.
@@ -43,6 +52,10 @@ type Machine struct {
 	PCIe []Device `yaml:"pcie" json:"pcie"`
 	// Expect is what the image must report on this machine.
 	Expect Expect `yaml:"expect" json:"expect"`
+	// Knobs are the settings of the machine that can be turned.
+	Knobs []Knob `yaml:"knobs,omitempty" json:"knobs,omitempty"`
+	// Settings are the knobs that were turned, "rebar=off"; see [Machine.Set].
+	Settings []string `yaml:"-" json:"-"`
 }
 
 // Firmware is the firmware that starts the guest.
@@ -87,8 +100,31 @@ type Device struct {
 	Membar Size `yaml:"membar,omitempty" json:"membar,omitempty"`
 	// Node is the NUMA node of a pxb.
 	Node int `yaml:"node,omitempty" json:"node,omitempty"`
+	// Window is how much a root port's window for BARs above 4 GiB holds at least.
+	// Zero: what is below it needs, and no more.
+	Window Size `yaml:"window,omitempty" json:"window,omitempty"`
+	// Speed and Width are the generation and the lanes of a link: of a root port
+	// what it can do, of a gpu what the link trained at. Zero: as much as the
+	// device can.
+	Speed int `yaml:"speed,omitempty" json:"speed,omitempty"`
+	Width int `yaml:"width,omitempty" json:"width,omitempty"`
+	// GPU describes a gpu.
+	GPU *GPUDevice `yaml:"gpu,omitempty" json:"gpu,omitempty"`
 	// Below holds the devices on the secondary bus of a bridge.
 	Below []Device `yaml:"below,omitempty" json:"below,omitempty"`
+}
+
+// GPUDevice is what makes one emulated GPU differ from another.
+type GPUDevice struct {
+	// Model is a model of package fakegpu, such as rtx-4090.
+	Model string `yaml:"model,omitempty" json:"model,omitempty"`
+	// BAR is the size that the framebuffer BAR has when the machine starts, Largest
+	// the largest in its Resizable BAR capability. Zero: as the model is sold, and
+	// as its video BIOS offers at best.
+	BAR     Size `yaml:"bar,omitempty" json:"bar,omitempty"`
+	Largest Size `yaml:"largest,omitempty" json:"largest,omitempty"`
+	// Fixed leaves the Resizable BAR capability out, as hypervisors do.
+	Fixed bool `yaml:"fixed,omitempty" json:"fixed,omitempty"`
 }
 
 // Kind is the kind of a device.
@@ -107,6 +143,8 @@ const (
 	// TestDev is pci-testdev (1b36:0005), a stand-in for a GPU: a conventional
 	// endpoint with one BAR of any size.
 	TestDev Kind = "testdev"
+	// GPU is an emulated GPU: a device that this program serves to QEMU.
+	GPU Kind = "gpu"
 	// VirtioNet is a NIC behind QEMU's user-mode network.
 	VirtioNet Kind = "virtio-net"
 	// VirtioRNG is an entropy source.
@@ -120,13 +158,33 @@ var driver = map[Kind]string{
 	Upstream:   "x3130-upstream",
 	Downstream: "xio3130-downstream",
 	TestDev:    "pci-testdev",
+	GPU:        "vfio-user-pci",
 	VirtioNet:  "virtio-net-pci",
 	VirtioRNG:  "virtio-rng-pci",
 }
 
 // endpoint tells a device that ends the tree from a bridge.
 func (k Kind) endpoint() bool {
-	return k == TestDev || k == VirtioNet || k == VirtioRNG
+	return k == TestDev || k == GPU || k == VirtioNet || k == VirtioRNG
+}
+
+// GPUs returns the emulated GPUs of the machine, in the order of the tree.
+func (m *Machine) GPUs() []*Device {
+	var gpus []*Device
+	walk(m.PCIe, func(d *Device) {
+		if d.Kind == GPU {
+			gpus = append(gpus, d)
+		}
+	})
+	return gpus
+}
+
+// walk calls fn with each device of a tree, a bridge before what is below it.
+func walk(devices []Device, fn func(d *Device)) {
+	for i := range devices {
+		fn(&devices[i])
+		walk(devices[i].Below, fn)
+	}
 }
 
 // Expect is what the image must report on a machine.
@@ -135,6 +193,23 @@ type Expect struct {
 	Verdicts []checks.Verdict `yaml:"verdicts,omitempty" json:"verdicts,omitempty"`
 	// Findings that the report must hold.
 	Findings []ExpectedFinding `yaml:"findings,omitempty" json:"findings,omitempty"`
+	// Trouble, if set, is all that is wrong: the report must hold findings with
+	// these IDs and statuses, and no others that are neither passed nor skipped.
+	Trouble *Trouble `yaml:"trouble,omitempty" json:"trouble,omitempty"`
+	// AsIf is the verdict that the findings about emulated GPUs would give if they
+	// were GPUs; any when empty.
+	AsIf checks.Verdict `yaml:"as-if,omitempty" json:"as_if,omitempty"`
+	// Paths are the predictions of the report, each for as many pairs of GPUs as it
+	// says: "no path; with edits and options: PCIe BAR1 (6 GPU pairs)"; any when
+	// empty.
+	Paths []string `yaml:"paths,omitempty" json:"paths,omitempty"`
+}
+
+// Trouble lists the IDs of findings by status.
+type Trouble struct {
+	Fail    []checks.ID `yaml:"fail,omitempty" json:"fail,omitempty"`
+	Warn    []checks.ID `yaml:"warn,omitempty" json:"warn,omitempty"`
+	Unknown []checks.ID `yaml:"unknown,omitempty" json:"unknown,omitempty"`
 }
 
 // ExpectedFinding is met by a finding with this ID, one of these statuses and

@@ -52,6 +52,13 @@ func Suites(codename, mirror, securityMirror string) []Suite {
 	}
 }
 
+// Backports returns the suite with newer versions of some packages of a release.
+func Backports(codename, mirror string) Suite {
+	s := Suites(codename, mirror, "")[0]
+	s.Name += "-backports"
+	return s
+}
+
 // Origin is the verified index that a package or source was found in.
 type Origin struct {
 	Suite

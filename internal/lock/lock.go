@@ -34,13 +34,15 @@ const (
 	Firmware     Role = "firmware"
 	Userspace    Role = "userspace"
 	Libc         Role = "libc"
+	BootLoader   Role = "boot-loader"
 	Emulator     Role = "emulator"
 )
 
 // Roles are all roles, in the order in which Sort puts their inputs.
-var Roles = []Role{DriverSource, Kernel, Toolchain, Firmware, Userspace, Libc, Emulator}
+var Roles = []Role{DriverSource, Kernel, Toolchain, Firmware, Userspace, Libc, BootLoader, Emulator}
 
-// Lock is the content of the lock file.
+// Lock is the content of the lock file. Only one that has nothing but an emulator
+// is of no driver and no kernel.
 type Lock struct {
 	Version  int       `json:"version"`
 	Driver   string    `json:"driver"` // release, such as "535.261.03"

@@ -20,10 +20,10 @@ func (l *Lock) Validate() error {
 	if l.Version != Version {
 		e.add("lock: version is %d, not %d", l.Version, Version)
 	}
-	if l.Driver == "" {
+	if l.Driver == "" && !l.emulatorOnly() {
 		e.add("lock: driver is empty")
 	}
-	if l.Kernel == "" {
+	if l.Kernel == "" && !l.emulatorOnly() {
 		e.add("lock: kernel is empty")
 	}
 	suites := map[string]bool{Local: true}
@@ -53,6 +53,11 @@ func (l *Lock) Validate() error {
 		in.validate(&e)
 	}
 	return e.join()
+}
+
+// emulatorOnly says whether the lock is that of an emulator, and of no build.
+func (l *Lock) emulatorOnly() bool {
+	return len(l.Inputs) > 0 && len(l.ByRole(Emulator)) == len(l.Inputs)
 }
 
 func (a Archive) validate(e *errs) {

@@ -1,0 +1,116 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"mkp2pimg/qemu/fakegpu"
+	"mkp2pimg/qemu/vfiouser"
+)
+
+// framebuffer is the resizable BAR of a model.
+func framebuffer(m fakegpu.Model) (fakegpu.BAR, bool) {
+	i := slices.IndexFunc(m.BARs, func(b fakegpu.BAR) bool { return len(b.Sizes) > 0 })
+	if i < 0 {
+		return fakegpu.BAR{}, false
+	}
+	return m.BARs[i], true
+}
+
+// mistake says what is wrong with the description of a GPU, at which field.
+func (g *GPUDevice) mistake() (field string, err error) {
+	model, err := fakegpu.ModelByName(g.Model)
+	if err != nil {
+		return "model", err
+	}
+	fb, ok := framebuffer(model)
+	if !ok {
+		return "model", fmt.Errorf("%s has no resizable BAR", g.Model)
+	}
+	largest := slices.Max(fb.Sizes)
+	for field, size := range map[string]Size{"bar": g.BAR, "largest": g.Largest} {
+		if size != 0 && !slices.Contains(fb.Sizes, fakegpu.Size(size)) {
+			return field, fmt.Errorf("is %s: the framebuffer BAR of %s can have up to %s, in powers of two", size, g.Model, Size(largest))
+		}
+	}
+	if g.Largest != 0 && g.BAR > g.Largest {
+		return "bar", fmt.Errorf("is %s, more than the largest size %s", g.BAR, g.Largest)
+	}
+	return "", nil
+}
+
+// config is what makes the board of d.
+func (d *Device) config() (fakegpu.Config, error) {
+	model, err := fakegpu.ModelByName(d.GPU.Model)
+	return fakegpu.Config{
+		Model: model, BAR: fakegpu.Size(d.GPU.BAR), MaxBAR: fakegpu.Size(d.GPU.Largest), NoReBAR: d.GPU.Fixed,
+		Speed: d.Speed, Width: d.Width,
+	}, err
+}
+
+// functions is the number of PCI functions of the board.
+func (g *GPUDevice) functions() int {
+	if m, err := fakegpu.ModelByName(g.Model); err == nil && m.Audio != 0 {
+		return 2
+	}
+	return 1
+}
+
+// gpuServer serves the emulated GPUs of one run to its emulator.
+type gpuServer struct {
+	cancel  context.CancelFunc
+	serving sync.WaitGroup
+	boards  []*fakegpu.GPU
+
+	mu   sync.Mutex
+	errs []error
+}
+
+// serveGPUs makes the emulated GPUs of m and serves each function on its socket
+// in dir. The caller has to stop the server, whether there is an error or not.
+func (m *Machine) serveGPUs(ctx context.Context, dir string) (*gpuServer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &gpuServer{cancel: cancel}
+	for n, d := range m.GPUs() {
+		c, err := d.config()
+		if err != nil {
+			return s, fmt.Errorf("%s: %w", d.ID, err)
+		}
+		board, err := fakegpu.New(c)
+		if err != nil {
+			return s, fmt.Errorf("%s: %w", d.ID, err)
+		}
+		s.boards = append(s.boards, board)
+		for f, function := range board.Functions() {
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, gpuSocket(n, f)), Net: "unix"})
+			if err != nil {
+				return s, fmt.Errorf("%s: %w", d.ID, err)
+			}
+			s.serving.Go(func() {
+				if err := vfiouser.Serve(ctx, l, function); err != nil && !errors.Is(err, context.Canceled) {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					s.errs = append(s.errs, fmt.Errorf("emulated GPU %s, function %d: %w", d.ID, f, err))
+				}
+			})
+		}
+	}
+	return s, nil
+}
+
+// stop ends the service, closes the sockets and gives the memory of the boards
+// back. The error says what went wrong while it ran.
+func (s *gpuServer) stop() error {
+	s.cancel()
+	s.serving.Wait()
+	for _, b := range s.boards {
+		s.errs = append(s.errs, b.Close())
+	}
+	s.boards = nil
+	return errors.Join(s.errs...)
+}
