@@ -32,7 +32,7 @@ func Docs() []Doc {
 	for _, f := range families {
 		all = append(all, f.doc)
 	}
-	return append(all, driverLoadDoc, measuredDoc, rmPathDoc, mailboxDoc, acsChangedDoc)
+	return append(all, driverLoadDoc, driverUnloadDoc, measuredDoc, rmPathDoc, mailboxDoc, acsChangedDoc)
 }
 
 // Explain returns the description of a kind of finding; ok is false for an ID

@@ -15,3 +15,17 @@ var driverLoadDoc = Doc{
 		{Skip, "the module ran, and there is no GPU"},
 	},
 }
+
+// DriverUnload is the ID of the finding about a driver that has to make room for
+// another build of it. It comes from whoever loads them; [Run] doesn't make it.
+const DriverUnload ID = "P2P-DRIVER-UNLOAD"
+
+var driverUnloadDoc = Doc{
+	ID:       DriverUnload,
+	Question: "Could the driver be unloaded, to load another build of it in the same boot?",
+	Meaning:  "Two builds of the driver are compared one after the other. One that a program still uses, or that does not come back from its end, stays; the other can't be loaded then.",
+	Fix:      "Measure the other build in a boot of its own, with p2p.driver=p2p or p2p.driver=stock.",
+	Outcomes: []Outcome{
+		{Unknown, "it could not; what the other build would have done is not known"},
+	},
+}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"mkp2pimg/internal/arms"
 )
 
 // Plan says how much of the run takes place.
@@ -28,6 +30,7 @@ type Driver string
 const (
 	P2P   Driver = "p2p"   // with the peer-to-peer edits
 	Stock Driver = "stock" // as NVIDIA published it
+	AB    Driver = "ab"    // one after the other, to compare them
 	None  Driver = "none"
 )
 
@@ -39,6 +42,7 @@ const (
 	Keep  ACS = "keep"
 	Show  ACS = "show"  // the report says what clear would change
 	Clear ACS = "clear" // they are switched off until the next start
+	ABACS ACS = "ab"    // the GPUs are measured without them, then with them
 )
 
 // After says what the machine does when the report is delivered.
@@ -57,8 +61,9 @@ type Params struct {
 	Plan   Plan
 	Driver Driver
 	ACS    ACS
-	Report *url.URL // nil: the report is not sent
-	Node   string   // empty: the machine has no id of its own
+	Arms   []arms.Arm // to compare, in place of those that follow from Driver and ACS
+	Report *url.URL   // nil: the report is not sent
+	Node   string     // empty: the machine has no id of its own
 	After  After
 	Stream []Serial // further report streams
 	// Deadlines replace the default deadlines of stages.
@@ -75,7 +80,7 @@ type Serial struct {
 
 // Stages are the names that p2p.deadline.<stage> knows, in the order in which
 // they run.
-var Stages = []string{"mount", "modules", "facts", "acs", "checks", "driver", "paths", "bandwidth", "report", "after"}
+var Stages = []string{"mount", "modules", "facts", "acs", "checks", "driver", "paths", "bandwidth", "unload", "compare", "report", "after"}
 
 // Parameter documents one kernel parameter.
 type Parameter struct {
@@ -95,12 +100,15 @@ var table = []parameter{
 	{Parameter{"p2p.plan", "full|check|shell", "full",
 		"How much to do: everything; facts and checks without driver and measurement; or only load the hardware's modules and start a shell."},
 		func(p *Params, _, v string) error { return oneOf(&p.Plan, v, Full, Check, Shell) }},
-	{Parameter{"p2p.driver", "p2p|stock|none", "p2p",
-		"Which build of the NVIDIA driver to load: with the peer-to-peer edits, as published, or none (no measurement)."},
-		func(p *Params, _, v string) error { return oneOf(&p.Driver, v, P2P, Stock, None) }},
-	{Parameter{"p2p.acs", "keep|show|clear", "keep",
-		"What to do with ACS redirect on the ports between GPUs before the checks: nothing; show in the report what clear would change; or switch it off until the next start, to see what that does before it is made to last. The bits before and after are in the report."},
-		func(p *Params, _, v string) error { return oneOf(&p.ACS, v, Keep, Show, Clear) }},
+	{Parameter{"p2p.driver", "p2p|stock|ab|none", "p2p",
+		"Which build of the NVIDIA driver to load: with the peer-to-peer edits; as published; ab, one after the other in the same boot, the mailbox too where the GPUs may have it, to compare them; or none (no measurement)."},
+		func(p *Params, _, v string) error { return oneOf(&p.Driver, v, P2P, Stock, AB, None) }},
+	{Parameter{"p2p.acs", "keep|show|clear|ab", "keep",
+		"What to do with ACS redirect on the ports between GPUs: nothing; show in the report what clear would change; clear, switch it off before the checks until the next start, to see what that does before it is made to last; or ab, measure without it and, after it is on again, with it. The bits before and after are in the report."},
+		func(p *Params, _, v string) error { return oneOf(&p.ACS, v, Keep, Show, Clear, ABACS) }},
+	{Parameter{"p2p.arms", "arm,arm,…", "none",
+		"What to measure and compare, in this order, in place of what p2p.driver and p2p.acs ask for: p2p or stock, with -mailbox behind it to choose the PCIe mailbox over BAR1, with -noacs to measure without ACS redirect, as in stock,p2p-mailbox,p2p-noacs,p2p. The verdict is about the last."},
+		setArms},
 	{Parameter{"p2p.report", "http(s) URL", "none",
 		"Where to PUT the report (JSON lines) when the run is over. The network is set up by DHCP on every wired port with a link."},
 		setReport},
@@ -166,6 +174,18 @@ func (p Params) Next() After {
 		return StartShell
 	}
 	return p.After
+}
+
+// Wish is what the run is to compare.
+func (p Params) Wish() arms.Wish {
+	w := arms.Wish{Arms: p.Arms, Set: string(p.Driver), Drivers: p.Driver == AB, ACS: p.ACS == ABACS}
+	if p.Driver == AB || p.Driver == None {
+		w.Set = arms.P2P
+	}
+	if p.Arms != nil {
+		w.Set = p.Arms[len(p.Arms)-1].Set
+	}
+	return w
 }
 
 // lookup finds the row of a parameter, and the stage in its name if it has one.
@@ -285,6 +305,19 @@ var (
 	serialPort = regexp.MustCompile(`^(tty(?:S|AMA|USB)\d{1,3}|hvc\d)(?:,(\d{3,7}))?$`)
 	pciID      = regexp.MustCompile(`^[0-9a-fA-F]{4}:[0-9a-fA-F]{4}$`)
 )
+
+func setArms(p *Params, _, v string) error {
+	var all []arms.Arm
+	for name := range strings.SplitSeq(v, ",") {
+		a, err := arms.Parse(name)
+		if err != nil {
+			return err
+		}
+		all = append(all, a)
+	}
+	p.Arms = all
+	return nil
+}
 
 func setNode(p *Params, _, v string) error {
 	if !nodeName.MatchString(v) {

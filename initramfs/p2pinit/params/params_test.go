@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/arms"
 )
 
 func TestParse(t *testing.T) {
@@ -41,11 +43,15 @@ func TestParse(t *testing.T) {
 			defaults(func(p *Params) { p.Deadlines["driver"] = 90 * time.Second }), nil},
 		"stand-in": {"p2p.gpu=1B36:0005", defaults(func(p *Params) { p.GPU = "1b36:0005" }), nil},
 
+		"arms": {"p2p.arms=stock,p2p-mailbox-noacs",
+			defaults(func(p *Params) { p.Arms = []arms.Arm{{Set: arms.Stock}, {Set: arms.P2P, Mailbox: true, NoACS: true}} }), nil},
+
+		"bad arm":         {"p2p.arms=stock,p2p-bar1", defaults(nil), []string{`kernel parameter p2p.arms=stock,p2p-bar1 ignored: no arm "p2p-bar1": want p2p or stock, with -mailbox or -noacs behind it, or both`}},
 		"typing error":    {"p2p.drivr=none", defaults(nil), []string{"unknown kernel parameter p2p.drivr ignored (did you mean p2p.driver?)"}},
 		"nothing near":    {"p2p.frobnicate", defaults(nil), []string{"unknown kernel parameter p2p.frobnicate ignored"}},
 		"underscore":      {"p2p_plan=check", defaults(nil), []string{"unknown kernel parameter p2p_plan ignored (did you mean p2p.plan?)"}},
-		"bad value":       {"p2p.driver=nvidia", defaults(nil), []string{"kernel parameter p2p.driver=nvidia ignored: want one of [p2p stock none]"}},
-		"bad control":     {"p2p.acs=off", defaults(nil), []string{"kernel parameter p2p.acs=off ignored: want one of [keep show clear]"}},
+		"bad value":       {"p2p.driver=nvidia", defaults(nil), []string{"kernel parameter p2p.driver=nvidia ignored: want one of [p2p stock ab none]"}},
+		"bad control":     {"p2p.acs=off", defaults(nil), []string{"kernel parameter p2p.acs=off ignored: want one of [keep show clear ab]"}},
 		"no value":        {"p2p.after", defaults(nil), []string{"kernel parameter p2p.after= ignored: want one of [poweroff reboot hold shell]"}},
 		"bad URL":         {"p2p.report=lab/x", defaults(nil), []string{"kernel parameter p2p.report=lab/x ignored: want a URL such as http://lab:8080/reports/node7"}},
 		"bad escape":      {"p2p.report=http://%zz/", defaults(nil), []string{`kernel parameter p2p.report=http://%zz/ ignored: parse "http://%zz/": invalid URL escape "%zz"`}},
@@ -63,6 +69,21 @@ func TestParse(t *testing.T) {
 			assert.Equal(t, tt.want, got)
 			assert.Equal(t, tt.warnings, warnings)
 		})
+	}
+}
+
+func TestWish(t *testing.T) {
+	for cmdline, want := range map[string]arms.Wish{
+		"":                            {Set: arms.P2P},
+		"p2p.driver=stock":            {Set: arms.Stock},
+		"p2p.driver=none":             {Set: arms.P2P},
+		"p2p.driver=ab":               {Set: arms.P2P, Drivers: true},
+		"p2p.driver=stock p2p.acs=ab": {Set: arms.Stock, ACS: true},
+		"p2p.arms=p2p,stock":          {Set: arms.Stock, Arms: []arms.Arm{{Set: arms.P2P}, {Set: arms.Stock}}},
+	} {
+		p, warnings := Parse(cmdline)
+		assert.Empty(t, warnings)
+		assert.Equal(t, want, p.Wish(), cmdline)
 	}
 }
 
