@@ -170,6 +170,8 @@ func (g *gpu) P2PAttributes(peer cuda.Device) (cuda.P2PAttributes, error) {
 	return g.sys.link(Route{g.index, peer.(*gpu).index}).Attributes, nil
 }
 
+func (g *gpu) Attribute(a cuda.Attribute) (int, error) { return 0, nil }
+
 func (g *gpu) Retain() (cuda.Context, error) {
 	if err := g.sys.GPUs[g.index].Retain; err != nil {
 		return nil, err
@@ -190,6 +192,40 @@ func (c *ctx) EnablePeer(peer cuda.Context) error {
 		return err
 	}
 	c.peers[p] = true
+	return nil
+}
+
+func (c *ctx) DisablePeer(peer cuda.Context) error {
+	p := peer.(*ctx).index
+	if !c.peers[p] {
+		return &cuda.Error{Call: "cuCtxDisablePeerAccess", Code: cuda.PeerNotEnabled, Name: "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", Text: "peer access has not been enabled"}
+	}
+	delete(c.peers, p)
+	return nil
+}
+
+func (c *ctx) MemInfo() (free, total int64, err error) {
+	total = c.sys.GPUs[c.index].Info.Memory
+	return total - c.used, total, nil
+}
+
+func (c *ctx) LoadModule(ptx string) (cuda.Module, error) { return module{}, nil }
+
+type module struct{}
+
+func (module) Function(name string) (cuda.Function, error) { return function(name), nil }
+func (module) Unload() error                               { return nil }
+
+type function string
+
+func (f function) Name() string { return string(f) }
+
+func (s *stream) Launch(f cuda.Function, blocks, threads int, params ...uint64) error {
+	return fmt.Errorf("fake: kernel %s is not simulated", f.Name())
+}
+
+func (s *stream) Wait(e cuda.Event) error {
+	s.clock = max(s.clock, e.(*event).at)
 	return nil
 }
 

@@ -15,6 +15,8 @@ type (
 	context uintptr // CUcontext
 	stream  uintptr // CUstream
 	event   uintptr // CUevent
+	module  uintptr // CUmodule
+	kernel  uintptr // CUfunction
 	ptr     uint64  // CUdeviceptr
 )
 
@@ -38,6 +40,7 @@ type api struct {
 	DeviceCanAccessPeer func(can *int32, d, peer device) result                `sym:"cuDeviceCanAccessPeer"`
 	DeviceP2PAttribute  func(v *int32, attribute int32, d, peer device) result `sym:"cuDeviceGetP2PAttribute"`
 	CtxEnablePeerAccess func(peer context, flags uint32) result                `sym:"cuCtxEnablePeerAccess"`
+	CtxDisablePeer      func(peer context) result                              `sym:"cuCtxDisablePeerAccess"`
 
 	PrimaryCtxRetain  func(c *context, d device) result `sym:"cuDevicePrimaryCtxRetain"`
 	PrimaryCtxRelease func(d device) result             `sym:"cuDevicePrimaryCtxRelease_v2"`
@@ -47,14 +50,21 @@ type api struct {
 	MemFree      func(ptr) result                                       `sym:"cuMemFree_v2"`
 	MemHostAlloc func(p *unsafe.Pointer, n uint64, flags uint32) result `sym:"cuMemHostAlloc"`
 	MemFreeHost  func(unsafe.Pointer) result                            `sym:"cuMemFreeHost"`
+	MemGetInfo   func(free, total *uint64) result                       `sym:"cuMemGetInfo_v2"`
 
 	MemcpyAsync     func(dst, src ptr, n uint64, s stream) result                             `sym:"cuMemcpyAsync"`
 	MemcpyPeerAsync func(dst ptr, dc context, src ptr, sc context, n uint64, s stream) result `sym:"cuMemcpyPeerAsync"`
 	MemsetD32Async  func(dst ptr, word uint32, words uint64, s stream) result                 `sym:"cuMemsetD32Async"`
 
-	StreamCreate  func(s *stream, flags uint32) result `sym:"cuStreamCreate"`
-	StreamQuery   func(stream) result                  `sym:"cuStreamQuery"`
-	StreamDestroy func(stream) result                  `sym:"cuStreamDestroy_v2"`
+	StreamCreate    func(s *stream, flags uint32) result         `sym:"cuStreamCreate"`
+	StreamQuery     func(stream) result                          `sym:"cuStreamQuery"`
+	StreamWaitEvent func(s stream, e event, flags uint32) result `sym:"cuStreamWaitEvent"`
+	StreamDestroy   func(stream) result                          `sym:"cuStreamDestroy_v2"`
+
+	ModuleLoadData    func(m *module, image *byte, n uint32, options *jitOption, values *uintptr) result                                                         `sym:"cuModuleLoadDataEx"`
+	ModuleGetFunction func(k *kernel, m module, name *byte) result                                                                                               `sym:"cuModuleGetFunction"`
+	ModuleUnload      func(module) result                                                                                                                        `sym:"cuModuleUnload"`
+	LaunchKernel      func(k kernel, gridX, gridY, gridZ, blockX, blockY, blockZ, shared uint32, s stream, params *unsafe.Pointer, extra *unsafe.Pointer) result `sym:"cuLaunchKernel"`
 
 	EventCreate      func(e *event, flags uint32) result        `sym:"cuEventCreate"`
 	EventRecord      func(event, stream) result                 `sym:"cuEventRecord"`

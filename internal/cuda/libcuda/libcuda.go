@@ -124,13 +124,8 @@ type gpu struct {
 	handle device
 }
 
-// Values of CUdevice_attribute and CUdevice_P2PAttribute, from cuda.h.
+// Values of CUdevice_P2PAttribute, from cuda.h.
 const (
-	attributeSMs          = 16
-	attributeCopyEngines  = 40
-	attributeComputeMajor = 75
-	attributeComputeMinor = 76
-
 	p2pPerformanceRank = 1
 	p2pAccess          = 2
 	p2pNativeAtomics   = 3
@@ -162,20 +157,27 @@ func (g *gpu) Info() (cuda.DeviceInfo, error) {
 	info.Memory = int64(memory)
 	for _, at := range []struct {
 		dst *int
-		id  int32
+		id  cuda.Attribute
 	}{
-		{&info.SMs, attributeSMs},
-		{&info.CopyEngines, attributeCopyEngines},
-		{&info.ComputeMajor, attributeComputeMajor},
-		{&info.ComputeMinor, attributeComputeMinor},
+		{&info.SMs, cuda.SMCount},
+		{&info.CopyEngines, cuda.CopyEngineCount},
+		{&info.ComputeMajor, cuda.ComputeMajor},
+		{&info.ComputeMinor, cuda.ComputeMinor},
 	} {
-		var v int32
-		if err := a.check("cuDeviceGetAttribute", a.DeviceAttribute(&v, at.id, g.handle)); err != nil {
-			return info, fmt.Errorf("attribute %d: %w", at.id, err)
+		var err error
+		if *at.dst, err = g.Attribute(at.id); err != nil {
+			return info, err
 		}
-		*at.dst = int(v)
 	}
 	return info, nil
+}
+
+func (g *gpu) Attribute(id cuda.Attribute) (int, error) {
+	var v int32
+	if err := g.api.check("cuDeviceGetAttribute", g.api.DeviceAttribute(&v, int32(id), g.handle)); err != nil {
+		return 0, fmt.Errorf("attribute %d: %w", id, err)
+	}
+	return int(v), nil
 }
 
 func (g *gpu) CanAccessPeer(peer cuda.Device) (bool, error) {
@@ -237,6 +239,18 @@ func (c *ctx) EnablePeer(peer cuda.Context) error {
 	})
 }
 
+func (c *ctx) DisablePeer(peer cuda.Context) error {
+	return c.do("cuCtxDisablePeerAccess", func() result {
+		return c.api.CtxDisablePeer(peer.(*ctx).handle)
+	})
+}
+
+func (c *ctx) MemInfo() (free, total int64, err error) {
+	var f, t uint64
+	err = c.do("cuMemGetInfo_v2", func() result { return c.api.MemGetInfo(&f, &t) })
+	return int64(f), int64(t), err
+}
+
 func (c *ctx) Alloc(n int64) (cuda.Ptr, error) {
 	var p ptr
 	err := c.do("cuMemAlloc_v2", func() result { return c.api.MemAlloc(&p, uint64(n)) })
@@ -247,12 +261,14 @@ func (c *ctx) Free(p cuda.Ptr) error {
 	return c.do("cuMemFree_v2", func() result { return c.api.MemFree(ptr(p)) })
 }
 
-// hostAllocPortable is CU_MEMHOSTALLOC_PORTABLE: pinned for all contexts.
-const hostAllocPortable = 1
+// hostAllocFlags are CU_MEMHOSTALLOC_PORTABLE, pinned for all contexts, and
+// CU_MEMHOSTALLOC_DEVICEMAP, mapped for kernels: with unified addressing, which
+// 64-bit Linux always has, at the address that the host uses.
+const hostAllocFlags = 1 | 2
 
 func (c *ctx) AllocHost(n int64) (cuda.HostMemory, error) {
 	var p unsafe.Pointer
-	err := c.do("cuMemHostAlloc", func() result { return c.api.MemHostAlloc(&p, uint64(n), hostAllocPortable) })
+	err := c.do("cuMemHostAlloc", func() result { return c.api.MemHostAlloc(&p, uint64(n), hostAllocFlags) })
 	if err != nil {
 		return cuda.HostMemory{}, err
 	}
@@ -315,14 +331,17 @@ func (q *queue) Record(e cuda.Event) error {
 	})
 }
 
-// notReady is CUDA_ERROR_NOT_READY.
-const notReady = 600
+func (q *queue) Wait(e cuda.Event) error {
+	return q.ctx.do("cuStreamWaitEvent", func() result {
+		return q.ctx.api.StreamWaitEvent(q.handle, e.(*mark).handle, 0)
+	})
+}
 
 func (q *queue) Done() (bool, error) {
 	var busy bool
 	err := q.ctx.do("cuStreamQuery", func() result {
 		r := q.ctx.api.StreamQuery(q.handle)
-		if busy = r == notReady; busy {
+		if busy = r == cuda.NotReady; busy {
 			return 0
 		}
 		return r

@@ -37,6 +37,14 @@ CUresult cuCtxEnablePeerAccess(handle peer, unsigned flags)
 		return 704;
 	return flags;
 }
+CUresult cuCtxDisablePeerAccess(handle peer)
+{
+	NEED_CONTEXT();
+	if (!peers[DEVICE(current)][DEVICE(peer)])
+		return 705;
+	peers[DEVICE(current)][DEVICE(peer)] = 0;
+	return 0;
+}
 CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 {
 	NEED_CONTEXT();
@@ -73,6 +81,7 @@ static int now;
 CUresult cuEventCreate(handle *e, unsigned flags) { NEED_CONTEXT(); *e = calloc(1, sizeof(struct event)); return flags; }
 CUresult cuEventDestroy_v2(handle e) { free(e); return 0; }
 CUresult cuEventRecord(handle e, handle s) { ((struct event *)e)->time = now += 3; return s == current ? 0 : 400; }
+CUresult cuStreamWaitEvent(handle s, handle e, unsigned flags) { return s == current && ((struct event *)e)->time ? (int)flags : 400; }
 CUresult cuEventElapsedTime(float *ms, handle a, handle b)
 {
 	*ms = (((struct event *)b)->time - ((struct event *)a)->time) / 2.0f;
@@ -80,3 +89,34 @@ CUresult cuEventElapsedTime(float *ms, handle a, handle b)
 }
 CUresult cuGetErrorName(CUresult r, const char **s) { *s = r == 4242 ? 0 : r == 704 ? "CUDA_ERROR_STUB" : "CUDA_ERROR_OTHER"; return r == 4242; }
 CUresult cuGetErrorString(CUresult r, const char **s) { *s = r == 4242 ? 0 : r == 704 ? "already enabled" : "other"; return r == 4242; }
+
+/* A module is a copy of its text; its one kernel stores the weighted sum of its
+ * parameters 1 to 3, the size of the grid and the block where parameter 0 says. */
+CUresult cuModuleLoadDataEx(handle *m, const char *image, unsigned n, int *options, void **values)
+{
+	NEED_CONTEXT();
+	if (n != 2 || options[0] != 5 || options[1] != 6)
+		return 1;
+	if (strncmp(image, ".version", 8)) {
+		snprintf(values[0], (size_t)values[1], "line 1: no .version in %zu bytes\n", strlen(image));
+		return 218;
+	}
+	*m = strdup(image);
+	return 0;
+}
+CUresult cuModuleUnload(handle m) { NEED_CONTEXT(); free(m); return 0; }
+CUresult cuModuleGetFunction(handle *f, handle m, const char *name)
+{
+	NEED_CONTEXT();
+	*f = strstr(m, name);
+	return *f ? 0 : 500;
+}
+CUresult cuLaunchKernel(handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+			unsigned shared, handle s, uint64_t **params, void **extra)
+{
+	NEED_CONTEXT();
+	if (!f || s != current || gy * gz * by * bz != 1 || shared || extra)
+		return 1;
+	*(uint64_t *)(uintptr_t)*params[0] = *params[1] + 10 * *params[2] + 100 * *params[3] + 1000 * gx + 1000000 * bx;
+	return 0;
+}
