@@ -72,6 +72,9 @@ type Wish struct {
 	ACS bool
 }
 
+// Compares reports whether there is anything to compare.
+func (w Wish) Compares() bool { return w.Arms != nil || w.Drivers || w.ACS }
+
 // Machine is what the choice depends on.
 type Machine struct {
 	Sets []string // of the image
@@ -96,7 +99,7 @@ type Left struct {
 // arm is left to compare, what remains is one of w.Set, as if w were zero.
 func Choose(w Wish, m Machine) (run []Arm, left []Left) {
 	subject := Arm{Set: w.Set}
-	if w.Arms == nil && !w.Drivers && !w.ACS {
+	if !w.Compares() {
 		return []Arm{subject}, nil
 	}
 	wanted := w.Arms

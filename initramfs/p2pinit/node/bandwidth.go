@@ -26,7 +26,7 @@ const ExtBandwidth = "bandwidth"
 const wrapUp = 20 * time.Second
 
 // bandwidth runs p2pbw and puts its result into the report.
-func (n *Node) bandwidth(ctx context.Context, t *stage.Task) error {
+func (n *trial) bandwidth(ctx context.Context, t *stage.Task) error {
 	if !n.hasGPU() {
 		return stage.Skip("no GPU")
 	}
@@ -42,6 +42,7 @@ func (n *Node) bandwidth(ctx context.Context, t *stage.Task) error {
 		return err
 	}
 	t.Extension(ExtBandwidth, r)
+	n.measured(r)
 	for _, m := range measurements(r) {
 		t.Measurement(m)
 	}

@@ -32,18 +32,21 @@ const ExtOptions = "driver-options"
 var needed = []string{"drm"}
 
 // driver loads the NVIDIA driver and makes its device nodes.
-func (n *Node) driver(ctx context.Context, t *stage.Task) error {
+func (n *trial) driver(ctx context.Context, t *stage.Task) error {
 	switch {
 	case n.params.Plan != params.Full:
 		return stage.Skip("p2p.plan=%s", n.params.Plan)
 	case n.params.Driver == params.None:
 		return stage.Skip("p2p.driver=none")
 	}
+	if loaded := driver.LoadedModules(n.fs()); loaded != nil {
+		return stage.Skip("%s of an earlier arm is still loaded", strings.Join(loaded, " and "))
+	}
 	release, err := n.release()
 	if err != nil {
 		return err
 	}
-	set := string(n.params.Driver)
+	set := n.arm.Set
 	nvidia, uvm := layout.DriverModule(release, set, "nvidia"), layout.DriverModule(release, set, "nvidia-uvm")
 	t.Doing("verifying %s", nvidia)
 	if err := n.verifyModules(nvidia, uvm); err != nil {
@@ -120,7 +123,7 @@ func (n *Node) verifyModules(files ...string) error {
 
 // insert inserts one module of the driver and judges what came of it. It inserts
 // nothing once the context has ended: the run has gone on without this stage.
-func (n *Node) insert(ctx context.Context, t *stage.Task, file string, log KernelLog) error {
+func (n *trial) insert(ctx context.Context, t *stage.Task, file string, log KernelLog) error {
 	name := path.Base(file)
 	options, err := n.options(t, driver.ModuleName(file))
 	if err != nil {
@@ -130,6 +133,7 @@ func (n *Node) insert(ctx context.Context, t *stage.Task, file string, log Kerne
 		return err
 	}
 	t.Log(report.Info, "inserting %s %s", file, options)
+	n.inserting(name, options)
 	t.Doing("inserting %s", name)
 	log.Lines() // what came before is not about this module
 	err = n.System.Insert(file, options)
@@ -179,17 +183,23 @@ func nvrm(lines []string) []string {
 
 // options returns the options of a module of the driver: those of nvidia.ko
 // depend on the GPUs.
-func (n *Node) options(t *stage.Task, module string) (string, error) {
+func (n *trial) options(t *stage.Task, module string) (string, error) {
 	if module == "nvidia" && n.image != nil && n.image.Load != nil {
 		n.mu.Lock()
 		facts := n.facts
 		n.mu.Unlock()
-		c := driver.Choose(n.image.Load, string(n.params.Driver), facts, n.fs())
+		c := driver.Choose(n.image.Load, n.arm.Set, facts, n.fs())
+		if n.arm.Mailbox {
+			c = n.image.Load.ChooseMailbox()
+		}
 		t.Extension(ExtOptions, c)
 		for _, line := range c.Lines() {
 			t.Log(report.Info, "%s", line)
 		}
 		return loadopt.Arguments(c.Options), nil
+	}
+	if n.arm.Mailbox && module == "nvidia" {
+		return "", errors.New("this image does not say how to choose the mailbox: build it with a release that the catalog describes")
 	}
 	f, err := os.Open(n.path(layout.Options))
 	if errors.Is(err, os.ErrNotExist) {

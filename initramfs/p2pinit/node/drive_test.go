@@ -17,7 +17,7 @@ import (
 
 func TestLateDriverStageInsertsNothing(t *testing.T) {
 	m := newMachine(t, "no-gpu", "")
-	n := &Node{Root: m.root, System: m}
+	n := &trial{Node: &Node{Root: m.root, System: m}}
 	task := &stage.Task{Step: report.New().Step("driver", "driver")}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

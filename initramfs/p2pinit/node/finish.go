@@ -95,7 +95,7 @@ func (n *Node) after(_ context.Context, t *stage.Task) error {
 func (n *Node) finish(ctx context.Context) {
 	broken := false
 	for _, o := range n.runner.Outcomes() {
-		broken = broken || o.Status == report.StatusError
+		broken = broken || o.Status == report.StatusError && !o.Aside
 	}
 	if err := n.report.End(report.Outcome(n.reach().Verdict, broken)); err != nil {
 		n.say("report: %v", err)

@@ -23,6 +23,7 @@ import (
 	"mkp2pimg/initramfs/p2pinit/params"
 	"mkp2pimg/initramfs/p2pinit/stage"
 	"mkp2pimg/initramfs/p2pinit/watchdog"
+	"mkp2pimg/internal/arms"
 	"mkp2pimg/internal/report"
 	"mkp2pimg/internal/rm"
 )
@@ -31,6 +32,7 @@ import (
 type System interface {
 	Mount(source, target, fstype, data string) error
 	Insert(file, options string) error // load a kernel module; the error wraps the kernel's
+	Remove(module string) error        // unload one that nobody uses; the error wraps the kernel's
 	Mknod(path string, major, minor uint32) error
 	KernelLog() (KernelLog, error)
 	Watchdog(path string, timeout time.Duration) (watchdog.Device, error)
@@ -80,6 +82,7 @@ type Node struct {
 	loader   *modules.Loader
 	guard    *watchdog.Guard
 	facts    *facts.Facts
+	arms     []arms.Outcome // what came of the arms so far
 	findings []checks.Finding
 	verdict  *report.Verdict
 	sent     bool // the report has been sent once
@@ -108,9 +111,17 @@ func (n *Node) Run(ctx context.Context) {
 		n.say("WARNING: %s", w)
 	}
 	n.runner = &stage.Runner{Report: n.report, Deadlines: n.params.Deadlines, Begin: n.begin, End: n.end}
-	for _, s := range n.stages() {
-		n.runner.Run(ctx, s)
+	run := func(stages []stage.Stage) {
+		for _, s := range stages {
+			n.runner.Run(ctx, s)
+		}
 	}
+	run(n.looking())
+	all, left := n.choose()
+	for i := range all {
+		run(n.measuring(all, i))
+	}
+	run(n.telling(all, left))
 	n.finish(ctx)
 }
 
@@ -124,22 +135,28 @@ func (l libraries) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// stages are all stages of a run, in order. One that changes the machine only
+// looking are the stages before the driver. One that changes the machine only
 // when asked to is left out otherwise.
-func (n *Node) stages() []stage.Stage {
+func (n *Node) looking() []stage.Stage {
 	all := []stage.Stage{
 		{Name: "mount", Title: "mount the kernel's file systems and verify the image", Deadline: 30 * time.Second, Run: n.mount},
 		{Name: "modules", Title: "load the modules of the hardware", Deadline: 90 * time.Second, Run: n.hardware},
 		{Name: "facts", Title: "gather the facts of the machine", Deadline: 60 * time.Second, Run: n.gather},
-		{Name: "acs", Title: "clear ACS redirect between GPUs", Deadline: 60 * time.Second, Needs: []string{"facts"}, Run: n.acs},
+		{Name: "acs", Title: "clear ACS redirect between GPUs", Deadline: acsDeadline, Needs: []string{"facts"}, Run: n.acs},
 		{Name: "checks", Title: "judge the facts", Deadline: 20 * time.Second, Needs: []string{"facts"}, Run: n.check},
-		{Name: "driver", Title: "load the NVIDIA driver", Deadline: 3 * time.Minute, Run: n.driver},
-		{Name: "paths", Title: "ask the driver for the paths between GPUs", Deadline: 2 * time.Minute, Needs: []string{"driver"}, Run: n.paths},
-		{Name: "bandwidth", Title: "measure peer-to-peer bandwidth", Deadline: 30 * time.Minute, Needs: []string{"driver"}, Run: n.bandwidth},
+	}
+	asked := n.params.ACS == params.Show || n.params.ACS == params.Clear
+	return slices.DeleteFunc(all, func(s stage.Stage) bool { return s.Name == "acs" && !asked })
+}
+
+// telling are the stages after the measurement.
+func (n *Node) telling(all []arms.Arm, left []arms.Left) []stage.Stage {
+	stages := []stage.Stage{
+		{Name: "compare", Title: "compare the arms", Deadline: 30 * time.Second, Run: n.compare(all, left)},
 		{Name: "report", Title: "reach the verdict and deliver the report", Deadline: 3 * time.Minute, Run: n.conclude},
 		{Name: "after", Title: "end the run", Deadline: 30 * time.Second, Run: n.after},
 	}
-	return slices.DeleteFunc(all, func(s stage.Stage) bool { return s.Name == "acs" && n.params.ACS == params.Keep })
+	return slices.DeleteFunc(stages, func(s stage.Stage) bool { return s.Name == "compare" && !n.params.Wish().Compares() })
 }
 
 // begin lets the watchdog be petted until the stage's deadline and a bit.
@@ -207,6 +224,13 @@ func (n *Node) start() report.RunStart {
 	}
 	if n.params.GPU != "" {
 		p["p2p.gpu"] = n.params.GPU
+	}
+	if n.params.Arms != nil {
+		var names []string
+		for _, a := range n.params.Arms {
+			names = append(names, a.String())
+		}
+		p["p2p.arms"] = strings.Join(names, ",")
 	}
 	for stage, d := range n.params.Deadlines {
 		p["p2p.deadline."+stage] = d.String()

@@ -2,14 +2,11 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"slices"
-	"strings"
 
 	checks "mkp2pimg/firmware-checks"
-	"mkp2pimg/initramfs/p2pinit/params"
 	"mkp2pimg/initramfs/p2pinit/stage"
+	"mkp2pimg/internal/arms"
 	"mkp2pimg/internal/report"
 	"mkp2pimg/internal/rm"
 )
@@ -20,7 +17,7 @@ const ExtPaths = "paths"
 // paths asks the loaded driver over which path each pair of GPUs reaches each
 // other. A driver that does not answer is a finding and no broken stage: the
 // measurement can still prove that data arrives.
-func (n *Node) paths(ctx context.Context, t *stage.Task) error {
+func (n *trial) paths(ctx context.Context, t *stage.Task) error {
 	if !n.hasGPU() {
 		return stage.Skip("no GPU")
 	}
@@ -42,43 +39,23 @@ func (n *Node) paths(ctx context.Context, t *stage.Task) error {
 		return nil
 	}
 	t.Extension(ExtPaths, s)
+	n.surveyed(s)
 	req, err := n.request()
 	if err != nil {
 		t.Log(report.Warning, "what the driver was told about peer-to-peer is not known: %v", err)
 	}
 	n.add(t, checks.RM(s, req)...)
-	t.Summary("%s", pathSummary(s))
+	t.Summary("driver %s: %s", s.Driver, arms.Paths(s))
 	return nil
 }
 
 // request reads what the driver was loaded with.
-func (n *Node) request() (checks.Request, error) {
-	req := checks.Request{Stock: n.params.Driver == params.Stock}
+func (n *trial) request() (checks.Request, error) {
+	req := checks.Request{Stock: n.arm.Set == arms.Stock}
 	text, err := os.ReadFile(n.path(rm.ParamsFile))
 	if err != nil {
 		return req, err
 	}
 	req.Keys, req.PerDevice = rm.ParseKeys(string(text))
 	return req, nil
-}
-
-// pathSummary counts the ordered pairs by path: "driver 580.142: 12 bar1, 2 nvlink".
-func pathSummary(s *rm.Survey) string {
-	count := map[string]int{}
-	for _, p := range s.Pairs {
-		if p.Error != "" {
-			count["not told"]++
-		} else {
-			count[string(p.Path)]++
-		}
-	}
-	var words []string
-	for path, n := range count {
-		words = append(words, fmt.Sprintf("%d %s", n, path))
-	}
-	slices.Sort(words)
-	if words == nil {
-		words = []string{"no pair"}
-	}
-	return fmt.Sprintf("driver %s: %s", s.Driver, strings.Join(words, ", "))
 }

@@ -32,6 +32,14 @@ func (Linux) Mount(source, target, fstype, data string) error {
 // Insert loads a kernel module.
 func (Linux) Insert(file, options string) error { return modules.Insert(file, options) }
 
+// Remove unloads a kernel module. One that is in use stays, whatever uses it.
+func (Linux) Remove(module string) error {
+	if err := unix.DeleteModule(module, unix.O_NONBLOCK); err != nil {
+		return fmt.Errorf("delete_module: %w", err)
+	}
+	return nil
+}
+
 // Mknod makes a character device node that everyone may use.
 func (Linux) Mknod(path string, major, minor uint32) error {
 	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(major, minor))); err != nil {

@@ -4,6 +4,7 @@
 package stage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,11 @@ import (
 
 // Stage is one part of the run.
 type Stage struct {
-	Name     string // id of its test step
-	Title    string // what it does, for the report
+	Name  string // id of its test step
+	Kind  string // by which the user sets its deadline; Name if empty
+	Title string // what it does, for the report
+	// Aside marks a stage whose failure says nothing about what the run is about.
+	Aside    bool
 	Deadline time.Duration
 	Needs    []string // stages without whose success this one is skipped
 	// Run does the work. Its context ends at the deadline; a Run that ignores
@@ -69,6 +73,7 @@ type Outcome struct {
 	Name   string
 	Status report.Status
 	Reason string // why it did not complete; for one that did, its summary
+	Aside  bool   // as of the stage
 }
 
 // Symptoms of the errors that a broken stage leaves in the report.
@@ -81,7 +86,7 @@ const (
 // Runner runs stages.
 type Runner struct {
 	Report    *report.Writer
-	Deadlines map[string]time.Duration // by stage, in place of Stage.Deadline
+	Deadlines map[string]time.Duration // by kind of stage, in place of Stage.Deadline
 	// Begin and End, when set, are called around each stage that runs, and End
 	// also for one that is skipped. The next stage starts when End returns: it
 	// flushes the report.
@@ -93,10 +98,10 @@ type Runner struct {
 
 // Run runs one stage.
 func (r *Runner) Run(ctx context.Context, s Stage) Outcome {
-	if d, ok := r.Deadlines[s.Name]; ok {
+	if d, ok := r.Deadlines[cmp.Or(s.Kind, s.Name)]; ok {
 		s.Deadline = d
 	}
-	o := Outcome{Name: s.Name, Status: report.StatusComplete}
+	o := Outcome{Name: s.Name, Status: report.StatusComplete, Aside: s.Aside}
 	step := r.Report.Step(s.Name, s.Title)
 	if why := r.missing(s); why != "" {
 		o.Status, o.Reason = report.StatusSkip, why
@@ -119,6 +124,15 @@ func (r *Runner) Run(ctx context.Context, s Stage) Outcome {
 
 // Outcomes returns the stages that ended, in order.
 func (r *Runner) Outcomes() []Outcome { return r.outcomes }
+
+// Reason returns how a stage that ended came to its end, "" for one that has not.
+func (r *Runner) Reason(name string) string {
+	i := slices.IndexFunc(r.outcomes, func(o Outcome) bool { return o.Name == name })
+	if i < 0 {
+		return ""
+	}
+	return r.outcomes[i].Reason
+}
 
 // missing says which needed stage did not complete, and why.
 func (r *Runner) missing(s Stage) string {
