@@ -344,7 +344,7 @@ func FuzzParseSums(f *testing.F) {
 	f.Add([]byte(strings.Repeat("0", 64) + "  vmlinuz\n"))
 	f.Add([]byte("x  ../y\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		sums, err := parseSums(data)
+		sums, err := ParseSums(data)
 		if err != nil {
 			return
 		}

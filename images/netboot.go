@@ -40,6 +40,9 @@ type Netboot struct {
 	// Extra are further files by name: patch-report.json, patch.diff,
 	// mkp2pimg.lock.
 	Extra map[string][]byte
+
+	// Media are further files to boot from, made of the others.
+	Media []Medium
 }
 
 // Write writes the netboot directory dir and returns its completed manifest.
@@ -94,19 +97,61 @@ func (n *Netboot) fill(w *writer, m *Manifest) error {
 	if w.err != nil {
 		return w.err
 	}
-	sbom, err := bom(m, w.done)
+	if err := n.media(w, *m); err != nil {
+		return err
+	}
+	documents, err := describe(m, w.done)
 	if err != nil {
 		return err
 	}
-	w.bytes(SBOMName, sbom)
-	m.Artifacts = slices.Clone(w.done)
-	data, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
+	for _, name := range []string{SBOMName, ManifestName, SumsName} {
+		w.bytes(name, documents[name])
 	}
-	w.bytes(ManifestName, append(data, '\n'))
-	w.bytes(SumsName, formatSums(w.done))
 	return w.err
+}
+
+// media makes the media of the files written so far. What they hold says nothing
+// of themselves, so m is a copy.
+func (n *Netboot) media(w *writer, m Manifest) error {
+	if len(n.Media) == 0 {
+		return nil
+	}
+	held := slices.DeleteFunc(slices.Clone(w.done), func(a Artifact) bool { return a.Name == ScriptName })
+	documents, err := describe(&m, held)
+	if err != nil {
+		return err
+	}
+	maps.Copy(documents, n.Extra)
+	p := &Payload{
+		Kernel: filepath.Join(w.dir, KernelName), Initrd: filepath.Join(w.dir, InitrdName),
+		Manifest: &m, Documents: documents,
+	}
+	for _, medium := range n.Media {
+		w.file(medium.Name(), func(path string) error { return medium.Make(w.ctx, path, p) })
+	}
+	return w.err
+}
+
+// describe makes the bill of materials, the manifest, which it completes, and
+// the list of checksums of a set of files.
+func describe(m *Manifest, files []Artifact) (map[string][]byte, error) {
+	sbom, err := bom(m, files)
+	if err != nil {
+		return nil, err
+	}
+	m.Artifacts = append(slices.Clone(files), artifact(SBOMName, sbom))
+	manifest, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	manifest = append(manifest, '\n')
+	sums := formatSums(append(slices.Clone(m.Artifacts), artifact(ManifestName, manifest)))
+	return map[string][]byte{SBOMName: sbom, ManifestName: manifest, SumsName: sums}, nil
+}
+
+func artifact(name string, data []byte) Artifact {
+	sum := sha256.Sum256(data)
+	return Artifact{Name: name, Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
 }
 
 // ipxeScript boots the image from the URL the script came from. A script that
@@ -144,11 +189,7 @@ func (w *writer) bytes(name string, data []byte) {
 }
 
 func (w *writer) create(name string, write func(io.Writer) error) {
-	if w.err != nil {
-		return
-	}
-	if name != filepath.Base(name) || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "\n\\") {
-		w.err = fmt.Errorf("%q is not a name for a file of the directory", name)
+	if !w.accepts(name) {
 		return
 	}
 	f, err := os.OpenFile(filepath.Join(w.dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
@@ -163,6 +204,47 @@ func (w *writer) create(name string, write func(io.Writer) error) {
 		return
 	}
 	w.done = append(w.done, Artifact{Name: name, Size: s.n, SHA256: hex.EncodeToString(s.h.Sum(nil))})
+}
+
+// file has make write a file at a path, which suits what is not written from its
+// beginning to its end.
+func (w *writer) file(name string, make func(path string) error) {
+	if !w.accepts(name) {
+		return
+	}
+	path := filepath.Join(w.dir, name)
+	a, err := Artifact{Name: name}, make(path)
+	if err == nil {
+		a.Size, a.SHA256, err = sumFile(w.ctx, path)
+	}
+	if err != nil {
+		w.err = fmt.Errorf("%s: %w", name, err)
+		return
+	}
+	w.done = append(w.done, a)
+}
+
+// accepts says whether a file may be written: there was no error yet, and it has
+// a fitting name.
+func (w *writer) accepts(name string) bool {
+	if w.err == nil && (name != filepath.Base(name) || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "\n\\")) {
+		w.err = fmt.Errorf("%q is not a name for a file of the directory", name)
+	}
+	return w.err == nil
+}
+
+// sumFile brings a file to the disk, and counts and hashes it.
+func sumFile(ctx context.Context, path string) (size int64, sum string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer f.Close()
+	s := &summer{ctx: ctx, w: io.Discard, h: sha256.New()}
+	if _, err := io.CopyBuffer(s, struct{ io.Reader }{f}, make([]byte, 1<<20)); err != nil {
+		return 0, "", err
+	}
+	return s.n, hex.EncodeToString(s.h.Sum(nil)), f.Sync()
 }
 
 // summer passes on to w, counts and hashes, until the context ends.

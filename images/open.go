@@ -48,7 +48,7 @@ func open(dir string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("not a netboot directory of %s: %w", ProductName, err)
 	}
-	sums, err := parseSums(data)
+	sums, err := ParseSums(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, SumsName), err)
 	}
@@ -101,8 +101,8 @@ func formatSums(list []Artifact) []byte {
 	return b.Bytes()
 }
 
-// parseSums reads the text of formatSums: digest by file name.
-func parseSums(data []byte) (map[string]string, error) {
+// ParseSums reads the text of SHA256SUMS: digest by file name.
+func ParseSums(data []byte) (map[string]string, error) {
 	sums := map[string]string{}
 	s := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; s.Scan(); n++ {

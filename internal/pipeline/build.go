@@ -43,7 +43,7 @@ func Build(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	s := o.steps()
-	in, err := s.inputs(ctx, &o, buildRoles...)
+	in, err := s.inputs(ctx, &o, o.roles()...)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +71,9 @@ func Build(ctx context.Context, o Options) (*Result, error) {
 	}
 	n, err := s.rootfs(ctx, &o, in, mods, work)
 	if err != nil {
+		return nil, err
+	}
+	if n.Media, err = s.media(ctx, &o, in); err != nil {
 		return nil, err
 	}
 	var m *images.Manifest
@@ -219,19 +222,18 @@ func (in *inputs) netboot(o *Options, mods *modules, res *initramfs.Result, spec
 		},
 		Extra: map[string][]byte{LockName: locked, PatchReportName: report, PatchDiffName: diff},
 	}
-	n.Manifest.Inputs, err = in.manifest()
+	n.Manifest.Inputs, err = in.manifest(o.roles())
 	return n, err
 }
 
 // shipped are the roles of inputs whose files are in the image itself.
 var shipped = []lock.Role{lock.Kernel, lock.DriverSource, lock.Firmware, lock.Userspace, lock.Libc}
 
-// manifest lists the inputs, those of the emulator excepted: it is not needed
-// to build an image.
-func (in *inputs) manifest() ([]images.Input, error) {
+// manifest lists the inputs with one of the roles.
+func (in *inputs) manifest(roles []lock.Role) ([]images.Input, error) {
 	var list []images.Input
 	for _, input := range in.lock.Inputs {
-		if input.Role == lock.Emulator {
+		if !slices.Contains(roles, input.Role) {
 			continue
 		}
 		// Not the mirror that was asked: it must not change the image.
@@ -245,7 +247,7 @@ func (in *inputs) manifest() ([]images.Input, error) {
 		}
 		list = append(list, images.Input{
 			Role: string(input.Role), Name: input.Name, Version: input.Version, Origin: origin,
-			SHA256: input.SHA256, Size: input.Size, Licence: input.Licence, Shipped: slices.Contains(shipped, input.Role),
+			SHA256: input.SHA256, Size: input.Size, Licence: input.Licence, Shipped: slices.Contains(shipped, input.Role) || isLoader(input),
 		})
 	}
 	return list, nil

@@ -77,6 +77,11 @@ func (o *Options) checkImage() error {
 	if !slices.Contains(modes, patch.Mode(o.Edits)) {
 		return refuse("edits %q: want one of %v", o.Edits, modes)
 	}
+	for _, format := range o.Formats {
+		if !slices.Contains(Formats, format) {
+			return refuse("format %q: want one of %v", format, Formats)
+		}
+	}
 	if o.Jobs < 0 {
 		return refuse("jobs %d: want 1 or more, or 0 for one for each CPU", o.Jobs)
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"pault.ag/go/debian/version"
 
+	"mkp2pimg/images/disk"
 	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/debian"
 	"mkp2pimg/internal/fetch"
@@ -29,7 +30,7 @@ import (
 // arch is the architecture of kernel, driver and userland.
 const arch = "amd64"
 
-// buildRoles are the roles of what a build reads.
+// buildRoles are the roles of what every build reads.
 var buildRoles = []lock.Role{lock.Toolchain, lock.Kernel, lock.DriverSource, lock.Firmware, lock.Userspace, lock.Libc}
 
 // inputs are the verified files that a lock names.
@@ -147,7 +148,7 @@ func (o *Options) mirrors(l *lock.Lock) map[string]string {
 func lockFor(ctx context.Context, o *Options) (l *lock.Lock, fresh bool, err error) {
 	old, err := lock.Read(o.LockFile)
 	if err == nil {
-		err = complete(old, o.LockFile)
+		err = complete(old, o.LockFile, o.roles())
 	}
 	switch {
 	case o.Update && err != nil, errors.Is(err, fs.ErrNotExist):
@@ -194,8 +195,8 @@ func (o *Options) fits(ctx context.Context, l *lock.Lock) error {
 }
 
 // complete says whether a lock has all that a build reads.
-func complete(l *lock.Lock, path string) error {
-	for _, role := range buildRoles {
+func complete(l *lock.Lock, path string, roles []lock.Role) error {
+	for _, role := range roles {
 		if len(l.ByRole(role)) == 0 {
 			return &lock.FileError{Path: path, Err: fmt.Errorf("it has no input with role %s", role)}
 		}
@@ -263,6 +264,7 @@ func (o *Options) debianParts(ctx context.Context, l *lock.Lock, driver *catalog
 		{lock.Toolchain, append([]string{"linux-headers-" + l.Kernel}, build.ToolchainPackages...), closure(build.ToolchainExclude(l.Kernel)...)},
 		{lock.Kernel, []string{"linux-image-" + l.Kernel}, alone},
 		{lock.Libc, initramfs.LibcPackages, alone},
+		{lock.BootLoader, slices.Concat(disk.Packages, disk.Tools), closure(disk.Exclude...)},
 		{lock.Emulator, qemu.Packages, closure()},
 	}
 	if driver != nil && len(l.ByRole(lock.Userspace)) == 0 {

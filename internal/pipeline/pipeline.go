@@ -59,7 +59,10 @@ type Options struct {
 	// indexes. Empty: Debian's own.
 	Keyring string
 
-	Out       string // directory of the image
+	Out string // directory of the image
+	// Formats are the forms of the image besides the netboot directory, which is
+	// always made: FormatDisk.
+	Formats   []string
 	Source    string // root of this Go module
 	Toolchain string
 	Edits     string // patch.Mode

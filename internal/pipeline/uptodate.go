@@ -37,7 +37,7 @@ func (in *inputs) imageKey(ctx context.Context, o *Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return keyOf(program, source, string(locked), o.Edits, toolchain), nil
+	return keyOf(append([]string{program, source, string(locked), o.Edits, toolchain}, o.media()...)...), nil
 }
 
 // builtPath is the file that says which image a key gave: the digest of the

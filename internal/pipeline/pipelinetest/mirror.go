@@ -6,12 +6,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"mkp2pimg/images/disk"
 	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/debian/debiantest"
 	"mkp2pimg/internal/runfile/runtest"
@@ -128,7 +130,7 @@ func (m *Mirror) Fill(t testing.TB) {
 	}
 	add(Main, "main", "linux-image-amd64", "6.12.200-1")
 
-	for _, name := range append(build.ToolchainPackages, qemu.Packages...) {
+	for _, name := range slices.Concat(build.ToolchainPackages, qemu.Packages, disk.Packages, disk.Tools) {
 		add(Main, "main", name, "1", "Depends: libc6")
 	}
 	for _, name := range initramfs.LibcPackages {

@@ -1,0 +1,21 @@
+package images
+
+// Plan is an entry of a boot menu: what the init is asked to do, by kernel
+// parameters that follow those of the image and win over them.
+type Plan struct {
+	ID         string // letters only: the name of a file in some menus
+	Title      string
+	Parameters []string // docs/parameters.md
+}
+
+// Plans are the entries of a boot menu in their order; the first is the one that
+// is booted when nobody chooses.
+var Plans = []Plan{
+	{"full", "Full diagnosis: check, load the driver, measure", nil},
+	{"check", "Checks only: no driver, no measurement", []string{"p2p.plan=check"}},
+	{"stock", "Full diagnosis with the driver as published", []string{"p2p.driver=stock"}},
+	{"shell", "Shell", []string{"p2p.plan=shell"}},
+}
+
+// MenuSeconds is how long a boot menu waits for a person.
+const MenuSeconds = 5
