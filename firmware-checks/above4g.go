@@ -11,7 +11,7 @@ var above4GDoc = Doc{
 	ID:       Above4G,
 	Question: "Has every framebuffer BAR an address above 4 GiB that all bridges forward?",
 	Meaning:  "Peers reach a GPU's memory at the address of this BAR. Below 4 GiB there is no room for one as large as the memory, and without an address, or outside the window of a bridge, nothing reaches it.",
-	Fix:      "Enable Above 4G Decoding in the firmware setup and switch CSM off; on server boards raise the size of the 64-bit MMIO region (MMIO High Size). Without either, boot with pci=realloc.",
+	Fix:      "Enable Above 4G Decoding in the firmware setup and switch CSM off; on server boards raise the size of the 64-bit MMIO region (MMIO High Size). Without either, boot with pci=realloc. " + biosPage + " says where setups have them.",
 	Outcomes: []Outcome{
 		{Pass, "the BAR lies above 4 GiB and within the windows of the bridges above it"},
 		{Fail, "it lies below, has no address, lies outside the window of a bridge, or the GPU has no such BAR"},
@@ -30,13 +30,14 @@ func above4G(f *facts.Facts) []Finding {
 		ID: Above4G, Status: Fail,
 		Meaning: "Below 4 GiB there is no room for a BAR as large as the GPU's memory, so peers can never reach all of it.",
 		Fix: "Enable Above 4G Decoding in the firmware setup" + ofBoard(f) +
-			" and switch CSM (legacy boot) off, which hides it on many boards.",
+			" and switch CSM (legacy boot) off, which hides it on many boards.\n" + whereInSetup(f, largeBARs),
 	}
 	missing := Finding{
 		ID: Above4G, Status: Fail,
 		Meaning: "A GPU whose framebuffer BAR has no address cannot be used by its peers, and as a rule not by its driver.",
 		Fix: "Enable Above 4G Decoding in the firmware setup" + ofBoard(f) +
 			"; if it is on, raise the size of the 64-bit MMIO region there (MMIO High Size on server boards).\n" +
+			whereInSetup(f, largeBARs) + "\n" +
 			"If the setup has neither, boot with pci=realloc to let the kernel lay the windows out anew.",
 	}
 	none := Finding{
@@ -165,18 +166,4 @@ func bars(d *facts.Device) string {
 		return "none"
 	}
 	return strings.Join(out, ", ")
-}
-
-// ofBoard names the board and its firmware, as far as DMI does.
-func ofBoard(f *facts.Facts) string {
-	fw := f.Firmware
-	board := strings.Join(strings.Fields(fw.BoardVendor+" "+fw.BoardName), " ")
-	if board == "" {
-		return ""
-	}
-	bios := strings.Join(strings.Fields(fw.BIOSVersion+" "+fw.BIOSDate), " ")
-	if bios == "" {
-		return fmt.Sprintf(" (%s)", board)
-	}
-	return fmt.Sprintf(" (%s, BIOS %s)", board, bios)
 }

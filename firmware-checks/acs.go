@@ -34,11 +34,11 @@ var acsRedirectDoc = Doc{
 	ID:       ACSRedirect,
 	Question: "Does an access control on the path of a pair send peer traffic to the root complex?",
 	Meaning:  "A switch port that redirects takes the traffic of GPUs below one switch up to the root complex and back: about half the bandwidth, and loss where the IOMMU translates. On root ports with one GPU each it changes nothing, since their traffic crosses the root complex in any case.",
-	Fix:      "Clear the redirecting controls of the ports named, with pci=config_acs= (kernel 6.12.23), pci=disable_acs_redir= (4.19, but not 6.11) or setpci; the finding has the words for its machine. docs/bios.md says where firmware setups have ACS.",
+	Fix:      "Clear the redirecting controls of the ports named, with pci=config_acs= (kernel 6.12.23), pci=disable_acs_redir= (4.19, but not 6.11) or setpci; the finding has the words for its machine. " + biosPage + " says where firmware setups have ACS.",
 	Outcomes: []Outcome{
 		{Pass, "no port redirects, or only ports that the traffic passes through to the root complex anyway"},
 		{Warn, "a switch port redirects, or a root port does in front of a translating IOMMU"},
-		{Fail, "a switch port redirects into a translating IOMMU"},
+		{Fail, "a switch port redirects into a translating IOMMU, or refuses peer requests (EC without RR)"},
 		{Skip, "there is one GPU"},
 		{Unknown, "the capability could not be read"},
 	},
@@ -72,13 +72,15 @@ func acsRedirect(f *facts.Facts) []Finding {
 			Meaning:  "The GPUs sit on a root bus, with no port whose access control could redirect their traffic.",
 		}}
 	}
-	var detours, crossing, unread, clean []acsPort
+	var refusing, detours, crossing, unread, clean []acsPort
 	for _, p := range ports {
 		switch cfg := p.device.Config; {
 		case cfg == nil || cfg.ACS == nil && !cfg.ExtendedRead:
 			unread = append(unread, p)
 		case cfg.ACS == nil || cfg.ACS.Control&pcicfg.Redirecting == 0:
 			clean = append(clean, p)
+		case p.detours != nil && refuses(cfg.ACS):
+			refusing = append(refusing, p)
 		case p.detours != nil:
 			detours = append(detours, p)
 		default:
@@ -86,6 +88,9 @@ func acsRedirect(f *facts.Facts) []Finding {
 		}
 	}
 	var out []Finding
+	if refusing != nil {
+		out = append(out, acsRefusing(f, refusing))
+	}
 	if detours != nil {
 		out = append(out, acsDetours(f, detours))
 	}
@@ -145,6 +150,22 @@ func acsPorts(f *facts.Facts) []acsPort {
 		ports = append(ports, *byAddress[address])
 	}
 	return ports
+}
+
+// refuses reports whether a port answers peer requests with ACS violations:
+// egress control acts on requests to the ports in its vector, and without
+// redirect it blocks them (PCIe 6.0 table 6-11).
+func refuses(a *pcicfg.ACS) bool {
+	return a.Control&(pcicfg.EgressControl|pcicfg.RequestRedirect) == pcicfg.EgressControl && (len(a.Egress) > 0 || a.EgressBits == 0)
+}
+
+func acsRefusing(f *facts.Facts, ports []acsPort) Finding {
+	found := acsFinding(ports)
+	found.Status = Fail
+	found.Title = fmt.Sprintf("ACS egress control refuses peer requests on %s", count(len(ports), "switch port"))
+	found.Meaning = "Egress control without redirect (EC without RR) answers requests to the ports in its vector with an ACS violation: transfers between GPUs below these ports fail."
+	found.Fix = acsFix(f, ports)
+	return found
 }
 
 func acsDetours(f *facts.Facts, ports []acsPort) Finding {
@@ -213,6 +234,9 @@ func acsEvidence(d *facts.Device) Evidence {
 	if acs := d.Config.ACS; acs != nil {
 		ev.Where = fmt.Sprintf("%s%s/config %#x", sysPCI, d.Address, acs.Offset+6)
 		ev.Raw = fmt.Sprintf("%#04x (%s)", uint16(acs.Control), acs.Control)
+		if acs.Control&pcicfg.EgressControl != 0 && acs.EgressBits > 0 {
+			ev.Raw += fmt.Sprintf(", ports in the egress control vector: %v", acs.Egress)
+		}
 	} else {
 		ev.Raw = "no ACS capability"
 	}
@@ -246,7 +270,7 @@ func acsFix(f *facts.Facts, ports []acsPort) string {
 		out = append(out, "Boot with "+redir+" (kernels 4.19 to 6.10, and from 6.12.23 on)", quotes)
 	}
 	if len(f.IOMMU.Units) == 0 {
-		out = append(out, "Or switch ACS off in the firmware setup"+ofBoard(f)+", where it has such an item (docs/bios.md): no IOMMU is in use, so the kernel did not switch it on.")
+		out = append(out, "Or switch ACS off in the firmware setup"+ofBoard(f)+", where it has such an item: no IOMMU is in use, so the kernel did not switch it on.", whereInSetup(f, acsItem))
 	}
 	out = append(out, "For the running kernel, until the next reset of the port (mkp2pimg acs --clear does the same, --restore takes it back):")
 	return strings.Join(append(out, setpci...), "\n")

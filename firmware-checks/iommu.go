@@ -26,7 +26,7 @@ var iommuDoc = Doc{
 	ID:       IOMMU,
 	Question: "Does an IOMMU translate the DMA of a GPU?",
 	Meaning:  "The address of a peer's BAR is not an address that a translating IOMMU knows: transfers end in faults, zeros or silently wrong data.",
-	Fix:      "Boot with iommu=pt, or turn the IOMMU off; docs/bios.md says where firmware setups have VT-d or AMD-Vi.",
+	Fix:      "Boot with iommu=pt, or turn the IOMMU off; " + biosPage + " says where firmware setups have VT-d or AMD-Vi.",
 	Outcomes: []Outcome{
 		{Pass, "no IOMMU is in use, or it passes addresses through"},
 		{Fail, "the default domain of a GPU's group translates"},
@@ -203,6 +203,9 @@ func iommuFix(f *facts.Facts) string {
 		lines = append(lines, fmt.Sprintf("iommu=pt is on the command line without effect on these GPUs; boot with %s, or disable %s in the firmware setup%s.", off, setup, ofBoard(f)))
 	default:
 		lines = append(lines, fmt.Sprintf("Boot with iommu=pt, or with %s, or disable %s in the firmware setup%s.", off, setup, ofBoard(f)))
+	}
+	if f.CPU.Logical <= x2APIC {
+		lines = append(lines, whereInSetup(f, iommuItem))
 	}
 	lines = append(lines, "iommu=pt does not clear ACS redirect: see P2P-ACS-REDIRECT.")
 	return strings.Join(lines, "\n")

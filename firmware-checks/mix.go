@@ -10,7 +10,7 @@ var gpuMixDoc = Doc{
 	ID:       GPUMix,
 	Question: "Are the GPUs of one chip?",
 	Meaning:  "The driver refuses peer-to-peer over PCIe between different chips unless ForceP2P overrides it (areGpusP2PCompatible in p2p_caps.c, all releases from 535 to 610). CUDA does not offer it between different generations, whatever the driver grants.",
-	Fix:      "Give work that exchanges data to GPUs of one generation. For different chips of one generation boot with p2p.driver=p2p, or load nvidia.ko with NVreg_RegistryDwords=\"ForceP2P=0x11\", and rely on the measurement.",
+	Fix:      "Give work that exchanges data to GPUs of one generation. For different chips of one generation boot with p2p.driver=p2p, or " + withForceP2P + ", and rely on the measurement.",
 	Outcomes: []Outcome{
 		{Pass, "the GPUs of a pair have the same chip"},
 		{Warn, "they have different chips of one generation, or are of different generations while another pair matches"},
@@ -32,7 +32,7 @@ func gpuMix(f *facts.Facts) []Finding {
 	chips := Finding{
 		ID: GPUMix, Status: Warn,
 		Meaning: "As published the driver refuses peer-to-peer over PCIe between different chips; ForceP2P overrides that, and whether data then arrives only the measurement tells.",
-		Fix:     "Boot with p2p.driver=p2p, or load nvidia.ko with NVreg_RegistryDwords=\"ForceP2P=0x11\".",
+		Fix:     "Boot with p2p.driver=p2p, or " + withForceP2P + ".",
 	}
 	generations := Finding{
 		ID: GPUMix, Status: Fail,

@@ -11,7 +11,7 @@ var mmioSpaceDoc = Doc{
 	ID:       MMIOSpace,
 	Question: "Has the firmware given the host bridge enough address space above 4 GiB for framebuffer BARs at their largest?",
 	Meaning:  "Every window below a host bridge is cut from the ranges that the firmware gives it; the kernel can move windows, but not make these larger. On server boards the size is a setting of its own.",
-	Fix:      "Enable Above 4G Decoding and raise the size of the 64-bit MMIO region (MMIO High Size, MMIO High Granularity) in the firmware setup; on AMD boards pci=big_root_window lets the kernel add one.",
+	Fix:      "Enable Above 4G Decoding and raise the size of the 64-bit MMIO region (MMIO High Size, MMIO High Granularity) in the firmware setup; on AMD boards pci=big_root_window lets the kernel add one. " + biosPage + " says where setups have them.",
 	Outcomes: []Outcome{
 		{Pass, "every framebuffer BAR is at its largest already, or the ranges above 4 GiB hold them all at that"},
 		{Fail, "a host bridge has no range above 4 GiB, or too small ones"},
@@ -85,11 +85,11 @@ func mmioSpaceOf(f *facts.Facts, root string, gpus []*facts.Device) Finding {
 	case high == 0:
 		found.Status, found.Title = Fail, "the firmware gives the host bridge no address space above 4 GiB"
 		found.Meaning = "Below 4 GiB there is no room for a BAR as large as the GPU's memory."
-		found.Fix = "Enable Above 4G Decoding in the firmware setup" + ofBoard(f) + " and switch CSM (legacy boot) off, which hides it on many boards."
+		found.Fix = "Enable Above 4G Decoding in the firmware setup" + ofBoard(f) + " and switch CSM (legacy boot) off, which hides it on many boards.\n" + whereInSetup(f, largeBARs)
 	case high < needs:
 		found.Status, found.Title = Fail, fmt.Sprintf("%s of address space above 4 GiB for BARs that need %s", bytes(high), bytes(needs))
 		found.Meaning = "Not every framebuffer BAR can be at its largest, whatever the driver and the kernel try."
-		found.Fix = "Raise the size of the 64-bit MMIO region (MMIO High Size, MMIO High Granularity) in the firmware setup" + ofBoard(f) + "."
+		found.Fix = "Raise the size of the 64-bit MMIO region (MMIO High Size, MMIO High Granularity) in the firmware setup" + ofBoard(f) + ".\n" + whereInSetup(f, largeBARs)
 		if f.CPU.Vendor == "AuthenticAMD" {
 			found.Fix += "\nIf the setup has no such entry, boot with pci=big_root_window."
 		}

@@ -235,10 +235,19 @@ func outcomeEvidence(driver string, p predict.Prediction) []Evidence {
 	}}
 	for _, a := range slices.Concat(p.Gates, p.Checks) {
 		if a.Gate == p.Gate || a.Gate.Path != "" && a.Verdict != predict.Yes {
-			out = append(out, Evidence{What: a.Gate.ID + ": " + a.Gate.Question, Where: a.Gate.Source, Raw: fmt.Sprintf("%s, %s", a.Verdict, a.Reason)})
+			out = append(out, Evidence{What: a.Gate.ID + ": " + a.Gate.Question, Where: a.Gate.Source + releases(a.Gate), Raw: fmt.Sprintf("%s, %s", a.Verdict, a.Reason)})
 		}
 	}
 	return out
+}
+
+// releases words for which branches of the driver a rule holds.
+func releases(g *predict.Gate) string {
+	var words []string
+	for _, r := range g.Releases {
+		words = append(words, r.String())
+	}
+	return ", releases " + strings.Join(words, ", ")
 }
 
 // opens says what would change the first refusal, or the first reason why the

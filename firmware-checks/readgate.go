@@ -8,13 +8,14 @@ import (
 	"mkp2pimg/firmware-checks/predict"
 	"mkp2pimg/firmware-checks/topology"
 	"mkp2pimg/internal/rm"
+	"mkp2pimg/kmod/loadopt"
 )
 
 var readGateDoc = Doc{
 	ID:       ReadGate,
 	Question: "Does the driver take this processor for one that forwards peer reads?",
 	Meaning:  "Between GPUs that meet in the root complex the driver grants BAR1 only on processors it knows to forward reads (p2p_caps.c, cpu.c): AMD Zen to Zen 2 in all releases from 535 on, Zen 3 and Zen 4 from 545, Zen 5 and newer from 570, Intel's Sapphire Rapids (family 6, model 143) from 545; no other, whether it forwards or not. ForceP2P skips the question.",
-	Fix:      "Boot with p2p.driver=p2p, or load nvidia.ko with NVreg_RegistryDwords=\"ForceP2P=0x11\"; whether the processor forwards reads the measurement tells.",
+	Fix:      "Boot with p2p.driver=p2p, or " + withForceP2P + "; whether the processor forwards reads the measurement tells.",
 	Outcomes: []Outcome{
 		{Pass, "the release knows the processor, or without a driver any release does; or ForceP2P is set"},
 		{Warn, "the loaded release, or any, does not know it"},
@@ -24,6 +25,10 @@ var readGateDoc = Doc{
 	Weightless: true, // P2P-RM-PATH and the measurement say what comes of it
 }
 
+// withForceP2P is how to load the driver so that it allows peer reads and writes,
+// whatever it knows of processor, chipset and GPUs.
+const withForceP2P = `load nvidia.ko with NVreg_RegistryDwords="` + rm.KeyForceP2P + "=" + loadopt.ForceP2P + `"`
+
 // forced reports whether the loaded driver was told to allow reads and writes,
 // whatever it knows.
 func forced(f *facts.Facts) bool {
@@ -31,8 +36,15 @@ func forced(f *facts.Facts) bool {
 		return false
 	}
 	keys, _ := rm.ParseKeys(f.NVIDIA.Params)
+	read, write := forces(keys)
+	return read && write
+}
+
+// forces reports whether ForceP2P allows reads and writes: its bits 1:0 and 5:4
+// are 1 (NV_REG_STR_CL_FORCE_P2P_* in nvrm_registry.h).
+func forces(keys rm.Keys) (read, write bool) {
 	v := keys[rm.KeyForceP2P]
-	return v&0xf == 1 && v>>4&0xf == 1
+	return v&3 == 1, v>>4&3 == 1
 }
 
 // readGate asks whether the driver's question about the processor is answered.
@@ -62,7 +74,7 @@ func readGate(f *facts.Facts) []Finding {
 		found.Evidence = append(found.Evidence, versionEvidence(f))
 	}
 	branch := predict.ReadsFrom(c)
-	found.Fix = "Boot with p2p.driver=p2p, or load nvidia.ko with NVreg_RegistryDwords=\"ForceP2P=0x11\", which skips the question; whether the processor forwards reads the measurement tells."
+	found.Fix = "Boot with p2p.driver=p2p, or " + withForceP2P + ", which skips the question; whether the processor forwards reads the measurement tells."
 	switch now := major(release); {
 	case forced(f):
 		found.Status, found.Title, found.Fix = Pass, "ForceP2P answers in place of the driver's list of processors", ""

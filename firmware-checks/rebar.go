@@ -12,7 +12,7 @@ var rebarDoc = Doc{
 	ID:       ReBAR,
 	Question: "Is every framebuffer BAR as large as it can be, and if not, what keeps it small?",
 	Meaning:  "The driver's peer mappings over BAR1 need a BAR that covers all of the GPU's memory. It may be held back by the video BIOS, by the firmware or the window of a bridge, or left small by the driver, which does not enlarge it unless told to.",
-	Fix:      "Enable Re-Size BAR Support in the firmware setup, with Above 4G Decoding on and CSM off; where the windows have room, load nvidia.ko with NVreg_EnableResizableBar=1. Cards that list no large size need a newer video BIOS.",
+	Fix:      "Enable Re-Size BAR Support in the firmware setup, with Above 4G Decoding on and CSM off; where the windows have room, load nvidia.ko with NVreg_EnableResizableBar=1. Cards that list no large size need a newer video BIOS. " + biosPage + " says where setups have the settings.",
 	Outcomes: []Outcome{
 		{Pass, "the BAR is at its largest, or fixed at more than 256 MiB"},
 		{Warn, "it is smaller than it can be, and the windows above it have room"},
@@ -125,14 +125,14 @@ func notEnlarged(f *facts.Facts, d *facts.Device, fb facts.Framebuffer, found *F
 		found.Meaning = fmt.Sprintf("The firmware sized the window of bridge %s (%s) for the BARs as they are; enlarged, the BARs below it need %s.",
 			bridge.Address, bytes(holds), bytes(needs))
 		found.Fix = "Enable Re-Size BAR Support (Resizable BAR, Smart Access Memory) in the firmware setup" + ofBoard(f) +
-			"; it needs Above 4G Decoding on and CSM off."
+			"; it needs Above 4G Decoding on and CSM off.\n" + whereInSetup(f, largeBARs)
 		// A window made for the BARs as they are holds them and little more.
 		if _, now := needsBelow(f, bridge.Address); holds >= 2*now {
 			found.Title = fmt.Sprintf("framebuffer BAR is %s of %s, held back by the window of %s", bytes(fb.Size), bytes(largest), bridge.Address)
 			found.Meaning = fmt.Sprintf("The window of bridge %s has room to spare (%s), but enlarged the BARs below it need %s.",
 				bridge.Address, bytes(holds), bytes(needs))
 			found.Fix = "Raise the size of the 64-bit MMIO region (MMIO High Size) in the firmware setup" + ofBoard(f) +
-				", or boot with pci=realloc to let the kernel lay the windows out anew."
+				", or boot with pci=realloc to let the kernel lay the windows out anew.\n" + whereInSetup(f, largeBARs)
 		}
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"mkp2pimg/internal/rm"
+	"mkp2pimg/kmod/loadopt"
 )
 
 // The findings about the answers of the driver's resource manager. Like
@@ -104,8 +105,8 @@ func (r Request) asksBAR1(major int) answer {
 
 // forced says whether ForceP2P answers in place of the driver's tables.
 func (r Request) forced() bool {
-	v, set := r.Keys[rm.KeyForceP2P]
-	return set && (v&0xf == 1 || v>>4&0xf == 1)
+	read, write := forces(r.Keys)
+	return read || write
 }
 
 func (r Request) evidence(major int) Evidence {
@@ -399,13 +400,13 @@ func (v rmView) refusalFix(read, write rm.P2PStatus) string {
 	}
 	switch s {
 	case rm.ChipsetUnsupported:
-		return "Boot with p2p.driver=p2p, or load nvidia.ko with NVreg_RegistryDwords=\"ForceP2P=0x11\": the driver does not know that this chipset forwards peer traffic, which only the measurement tells."
+		return "Boot with p2p.driver=p2p, or " + withForceP2P + ": the driver does not know that this chipset forwards peer traffic, which only the measurement tells."
 	case rm.GPUUnsupported:
 		return "Boot with p2p.driver=p2p: as published the driver keeps peer-to-peer over PCIe from this GPU."
 	case rm.TopologyUnfit:
 		return "Put the GPUs into slots of one CPU: they hang on I/O hubs that do not forward to each other."
 	case rm.Disabled:
-		return "Load nvidia.ko without the registry key ForceP2P, or with ForceP2P=0x11."
+		return "Load nvidia.ko without the registry key ForceP2P, or with ForceP2P=" + loadopt.ForceP2P + "."
 	}
 	lines := []string{"Turn MIG off; on a machine with NVSwitch start nvidia-fabricmanager of the driver's release; on others see P2P-GPU-PAIR."}
 	if v.req.asksBAR1(v.major) != no {

@@ -39,7 +39,8 @@ The registers as they were are saved for --restore.`,
 		Example: `  mkp2pimg acs --show
   sudo mkp2pimg acs --clear
   sudo mkp2pimg acs --clear --pairs 0000:03:00.0,0000:04:00.0 --yes
-  sudo mkp2pimg acs --restore`,
+  sudo mkp2pimg acs --restore
+  mkp2pimg acs --show --json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return o.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
@@ -55,6 +56,7 @@ The registers as they were are saved for --restore.`,
 	f.BoolVarP(&o.yes, "yes", "y", false, "don't ask")
 	f.BoolVar(&o.isolated, "isolated", false, "clear ports above devices of virtual machines too")
 	f.BoolVar(&o.force, "force", false, "restore ports whose registers were changed since; pass over those that are gone")
+	f.BoolVar(&o.json, "json", false, "print what was found and done as JSON")
 	f.StringVar(&o.root, "root", "/", "the root folder of the machine")
 	return c
 }
@@ -64,6 +66,7 @@ type acsOptions struct {
 	pairs                        []string
 	root, state                  string
 	dryRun, yes, isolated, force bool
+	json                         bool
 }
 
 func (o acsOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -91,26 +94,54 @@ func (o acsOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		return usageError{fmt.Errorf("--pairs: %w", err)}
 	}
+	words := o.words(stdout, stderr)
 	for _, p := range plan.Ports {
-		fmt.Fprintln(stdout, p)
+		fmt.Fprintln(words, p)
 	}
 	if len(plan.Ports) == 0 {
-		fmt.Fprintf(stdout, "%d GPUs, no port between two of them\n", len(f.GPUs()))
+		fmt.Fprintf(words, "%d GPUs, no port between two of them\n", len(f.GPUs()))
 	}
-	if o.show || o.dryRun {
-		return nil
+	if o.show {
+		return o.answer(stdout, remedy.NewAnswer("show", false, plan))
 	}
 	return o.apply(plan, stdin, stdout, stderr)
 }
 
+// words is where to write what is for a person to read: with a document on
+// standard output, what has to be read before answering a question goes beside it.
+func (o acsOptions) words(stdout, stderr io.Writer) io.Writer {
+	switch {
+	case !o.json:
+		return stdout
+	case o.show || o.dryRun || o.yes:
+		return io.Discard
+	}
+	return stderr
+}
+
+// answer writes the document, if it was asked for.
+func (o acsOptions) answer(stdout io.Writer, a remedy.Answer) error {
+	if !o.json {
+		return nil
+	}
+	return printJSON(stdout, a)
+}
+
 func (o acsOptions) apply(plan remedy.Plan, stdin io.Reader, stdout, stderr io.Writer) error {
+	words, answer := o.words(stdout, stderr), remedy.NewAnswer("clear", o.dryRun, plan)
 	changes := plan.Changes()
+	if o.dryRun {
+		for _, p := range changes {
+			answer.Changes = append(answer.Changes, p.Clearing())
+		}
+		return o.answer(stdout, answer)
+	}
 	if len(changes) == 0 {
-		fmt.Fprintln(stdout, "nothing to clear")
+		fmt.Fprintln(words, "nothing to clear")
 		if os.Geteuid() != 0 && plan.Unread() {
 			return &remedy.ForbiddenError{Err: fmt.Errorf("configuration space: %w", os.ErrPermission)}
 		}
-		return nil
+		return o.answer(stdout, answer)
 	}
 	if err := o.confirm(stdin, stderr, fmt.Sprintf("Write the ACS control of %d ports?", len(changes))); err != nil {
 		return err
@@ -119,8 +150,9 @@ func (o acsOptions) apply(plan remedy.Plan, stdin io.Reader, stdout, stderr io.W
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%d ports written and read back; to undo: mkp2pimg acs --restore%s\n", len(done), o.fileFlag())
-	return nil
+	fmt.Fprintf(words, "%d ports written and read back; to undo: mkp2pimg acs --restore%s\n", len(done), o.fileFlag())
+	answer.Changes = done
+	return o.answer(stdout, answer)
 }
 
 // fileFlag is the flag that names the state file, unless that is the usual one.
@@ -136,26 +168,32 @@ func (o acsOptions) putBack(stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	words, answer := o.words(stdout, stderr), remedy.NewAnswer("restore", o.dryRun, remedy.Plan{})
 	if o.dryRun {
 		for _, p := range saved {
-			fmt.Fprintln(stdout, remedy.Change{Port: p.Address, From: p.After, To: p.Before})
+			answer.Changes = append(answer.Changes, p.Restoring())
 		}
-		return nil
+	} else {
+		if err := o.confirm(stdin, stderr, fmt.Sprintf("Restore the ACS control of %d ports?", len(saved))); err != nil {
+			return err
+		}
+		var done []remedy.Change
+		if done, err = remedy.Restore(o.root, o.state, o.force); len(done) > 0 {
+			answer.Changes = done
+		}
 	}
-	if err := o.confirm(stdin, stderr, fmt.Sprintf("Restore the ACS control of %d ports?", len(saved))); err != nil {
-		return err
+	for _, c := range answer.Changes {
+		fmt.Fprintln(words, c)
 	}
-	done, err := remedy.Restore(o.root, o.state, o.force)
-	for _, c := range done {
-		fmt.Fprintln(stdout, c)
-	}
-	if is[*remedy.ChangedError](err) {
+	switch {
+	case is[*remedy.ChangedError](err):
 		return fmt.Errorf("%w; nothing was written (--force restores the rest)", err)
+	case err != nil:
+		return err
+	case !o.dryRun:
+		fmt.Fprintf(words, "%d ports restored\n", len(answer.Changes))
 	}
-	if err == nil {
-		fmt.Fprintf(stdout, "%d ports restored\n", len(done))
-	}
-	return err
+	return o.answer(stdout, answer)
 }
 
 // confirm asks on a terminal. Where nobody can be asked, --yes has to be given.

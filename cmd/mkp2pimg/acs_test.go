@@ -1,13 +1,18 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/firmware-checks/remedy"
 )
 
 const (
@@ -63,6 +68,45 @@ func TestACS(t *testing.T) {
 	code, _, stderr = acs("--restore", "--yes")
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, stderr, "no saved state")
+}
+
+// TestACSDocument has the same told as JSON, after the schema.
+func TestACSDocument(t *testing.T) {
+	root, _ := machineOf(t, "acs-switch")
+	state := filepath.Join(t.TempDir(), "acs.json")
+	schema, err := jsonschema.NewCompiler().Compile("../../firmware-checks/remedy/schema.json")
+	require.NoError(t, err)
+	acs := func(args ...string) (a remedy.Answer) {
+		code, stdout, stderr := command(t, append([]string{"acs", "--json", "--root", root, "--file", state}, args...)...)
+		require.Equal(t, exitOK, code, stderr)
+		assert.Empty(t, stderr)
+		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(stdout))
+		require.NoError(t, err, stdout)
+		require.NoError(t, schema.Validate(doc))
+		require.NoError(t, json.Unmarshal([]byte(stdout), &a))
+		return a
+	}
+	first := remedy.Change{Port: "0000:02:00.0", From: 0x1d, To: 0x11}
+	back := remedy.Change{Port: "0000:02:00.0", From: 0x11, To: 0x1d}
+
+	shown := acs("--show")
+	assert.Equal(t, "show", shown.Action)
+	require.Len(t, shown.Ports, 4)
+	assert.Equal(t, first, shown.Ports[0].Clearing())
+	assert.Empty(t, shown.Changes)
+	for _, dry := range []bool{true, false} {
+		cleared := acs("--clear", "--yes", fmt.Sprintf("--dry-run=%v", dry))
+		assert.Equal(t, dry, cleared.DryRun)
+		require.Len(t, cleared.Changes, 4)
+		assert.Equal(t, first, cleared.Changes[0])
+	}
+	assert.Empty(t, acs("--clear", "--yes").Changes, "all are clear")
+	for _, dry := range []bool{true, false} {
+		restored := acs("--restore", "--yes", fmt.Sprintf("--dry-run=%v", dry))
+		assert.Equal(t, dry, restored.DryRun)
+		require.Len(t, restored.Changes, 4)
+		assert.Equal(t, back, restored.Changes[0])
+	}
 }
 
 func TestACSOfSomePairs(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -145,11 +146,11 @@ func (o checkOptions) drivers(f *facts.Facts) ([]checkup.Driver, error) {
 
 func (o checkOptions) write(w io.Writer, answer *checkup.Checkup) error {
 	if o.html != "" && o.html != stdio {
-		file, err := os.Create(o.html)
-		if err != nil {
+		var page bytes.Buffer
+		if err := answer.WriteHTML(&page); err != nil {
 			return err
 		}
-		if err := errors.Join(answer.WriteHTML(file), file.Close()); err != nil {
+		if err := writeFile(o.html, page.Bytes()); err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,7 @@ func (o factsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if o.out == "" {
 		_, err = stdout.Write(doc.Bytes())
 	} else {
-		err = os.WriteFile(o.out, doc.Bytes(), 0o644)
+		err = writeFile(o.out, doc.Bytes())
 	}
 	if err != nil {
 		return err

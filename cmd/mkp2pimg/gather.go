@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"mkp2pimg/firmware-checks/facts"
@@ -49,4 +51,17 @@ func (g gathering) facts(ctx context.Context) (*facts.Facts, error) {
 		f.Ask(asking, g.root)
 	}
 	return f, ctx.Err()
+}
+
+// writeFile writes an answer to a file, whole or not at all. What is no regular
+// file, such as a pipe or a terminal, is written to as it is.
+func writeFile(name string, data []byte) error {
+	write := func() error { return renameio.WriteFile(name, data, 0o644) }
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		write = func() error { return os.WriteFile(name, data, 0o644) }
+	}
+	if err := write(); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
 }

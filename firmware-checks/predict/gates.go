@@ -1,6 +1,9 @@
 package predict
 
-import "mkp2pimg/internal/rm"
+import (
+	"mkp2pimg/internal/rm"
+	"mkp2pimg/kmod/loadopt"
+)
 
 // Names of gates that others lead to.
 const (
@@ -74,7 +77,7 @@ func init() {
 			Question: "Do the registry keys leave peer access over PCIe on?",
 			Source:   p2pCaps + "_kp2pCapsCheckStatusOverridesForPcie",
 			No:       Step{Grant: rm.NoPath}, Refuses: true,
-			Opens: "Load nvidia.ko without ForceP2P, or with ForceP2P=0x211.",
+			Opens: "Load nvidia.ko without ForceP2P, or with ForceP2P=" + loadopt.ForceP2P + ".",
 			ask:   (*pair).notForcedOff,
 		},
 		{
@@ -116,7 +119,7 @@ func init() {
 			Source:   "chipset_pcie.c: pciePeerAccessCaps (in the GSP firmware before 610)",
 			No:       Step{Grant: rm.NoPath}, Refuses: true, Status: rm.ChipsetUnsupported,
 			IfYes: "the driver knows the chipset", IfNo: "the driver does not know the chipset",
-			Opens: "Load nvidia.ko with the registry key ForceP2P=0x211, which answers in place of the table; then only the measurement tells whether the chipset forwards.",
+			Opens: "Load nvidia.ko with the registry key ForceP2P=" + loadopt.ForceP2P + ", which answers in place of the table; then only the measurement tells whether the chipset forwards.",
 			ask:   (*pair).chipset,
 		},
 		{
@@ -125,7 +128,7 @@ func init() {
 			Source:   p2pCaps + "_kp2pCapsGetStatusOverPcie, answered by the GSP firmware",
 			No:       Step{Grant: rm.NoPath}, Refuses: true, Status: rm.GPUUnsupported,
 			IfYes: "the firmware allows the model", IfNo: "the firmware denies it to the model",
-			Opens: "Load nvidia.ko with the registry key ForceP2P=0x211, which answers in place of the firmware, and with BAR1 chosen: such GPUs have no mailbox.",
+			Opens: "Load nvidia.ko with the registry key ForceP2P=" + loadopt.ForceP2P + ", which answers in place of the firmware, and with BAR1 chosen: such GPUs have no mailbox.",
 			ask:   (*pair).allowed,
 		},
 		{
@@ -183,7 +186,7 @@ func init() {
 			Source:   p2pCaps + "_p2pCapsGetHostSystemStatusOverPcieBar1, cpu.c",
 			Yes:      Step{Grant: rm.BAR1}, No: Step{GoTo: mailboxGate}, Refuses: true,
 			IfYes: "the driver knows the CPU", IfNo: "the driver does not know the CPU",
-			Opens: "Load nvidia.ko with the registry key ForceP2P=0x211, which answers in place of the list (on 535 with the P2P edits only); then only the measurement tells whether reads arrive.",
+			Opens: "Load nvidia.ko with the registry key ForceP2P=" + loadopt.ForceP2P + ", which answers in place of the list (on 535 with the P2P edits only); then only the measurement tells whether reads arrive.",
 			ask:   (*pair).host,
 		},
 		{

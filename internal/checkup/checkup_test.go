@@ -6,9 +6,11 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -122,6 +124,44 @@ func TestJSON(t *testing.T) {
 	require.Len(t, back.Predictions, 1)
 	require.Len(t, back.Predictions[0].Pairs, 12)
 	assert.NotEmpty(t, back.Predictions[0].Pairs[0].Path)
+}
+
+// TestSchema has the answer about every machine of the library, and about every
+// real one, follow the schema.
+func TestSchema(t *testing.T) {
+	schema, err := jsonschema.NewCompiler().Compile("schema.json")
+	require.NoError(t, err)
+	validate := func(text []byte) error {
+		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+		require.NoError(t, err)
+		return schema.Validate(doc)
+	}
+	machines := map[string]*facts.Facts{}
+	for _, k := range fixture.Kinds() {
+		machines[k.Name] = gather(t, k.Name)
+	}
+	files, err := filepath.Glob("../../firmware-checks/testdata/machines/*.json")
+	require.NoError(t, err)
+	for _, file := range files {
+		machines[file], err = facts.LoadFile(file)
+		require.NoError(t, err)
+	}
+	edited, err := checks.WithEdits("580.142")
+	require.NoError(t, err)
+	drivers := []checkup.Driver{{Name: "edited", Driver: edited}, {Name: "old", Driver: predict.Driver{Release: "470.1"}}}
+	for name, f := range machines {
+		text, err := json.Marshal(checkup.New(f, append(drivers, stock...)))
+		require.NoError(t, err)
+		require.NoError(t, validate(text), name)
+	}
+
+	text, err := json.Marshal(checkup.New(machines["acs-switch"], stock))
+	require.NoError(t, err)
+	for _, fault := range [][2]string{{`"version":1`, `"version":2`}, {`"status":"warn"`, `"status":"bad"`}, {`"class":"PIX"`, `"class":"PIG"`}, {`"reason"`, `"reasons"`}} {
+		broken := bytes.Replace(text, []byte(fault[0]), []byte(fault[1]), 1)
+		require.NotEqual(t, text, broken, fault[0])
+		assert.Error(t, validate(broken), fault[1])
+	}
 }
 
 // TestHostileFacts has text in the facts that would be markup in a page.
