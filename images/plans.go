@@ -13,7 +13,7 @@ type Plan struct {
 var Plans = []Plan{
 	{"full", "Full diagnosis: check, load the driver, measure", nil},
 	{"check", "Checks only: no driver, no measurement", []string{"p2p.plan=check"}},
-	{"stock", "Full diagnosis with the driver as published", []string{"p2p.driver=stock"}},
+	{"ab", "Full diagnosis of the driver as published and with the edits, to compare", []string{"p2p.driver=ab"}},
 	{"shell", "Shell", []string{"p2p.plan=shell"}},
 }
 

@@ -73,7 +73,7 @@ func (n *Node) show() error {
 	}
 	var text bytes.Buffer
 	text.WriteByte('\n')
-	if err := report.Screen(&text, run, report.ScreenOptions{Color: true, Notes: []string{"/" + ReportFile}}); err != nil {
+	if err := report.Screen(&text, run, report.ScreenOptions{Color: true, Notes: n.kept()}); err != nil {
 		return err
 	}
 	text.WriteByte('\n')

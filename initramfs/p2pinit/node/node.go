@@ -19,6 +19,7 @@ import (
 	checks "mkp2pimg/firmware-checks"
 	"mkp2pimg/firmware-checks/facts"
 	"mkp2pimg/initramfs/layout"
+	"mkp2pimg/initramfs/p2pinit/deliver"
 	"mkp2pimg/initramfs/p2pinit/modules"
 	"mkp2pimg/initramfs/p2pinit/params"
 	"mkp2pimg/initramfs/p2pinit/stage"
@@ -31,6 +32,7 @@ import (
 // System is the part of the kernel that a run changes.
 type System interface {
 	Mount(source, target, fstype, data string) error
+	Unmount(target string) error
 	Insert(file, options string) error // load a kernel module; the error wraps the kernel's
 	Remove(module string) error        // unload one that nobody uses; the error wraps the kernel's
 	Mknod(path string, major, minor uint32) error
@@ -75,6 +77,7 @@ type Node struct {
 	image    *layout.Image
 	imageErr error // why image is nil
 	attached map[string]bool
+	stick    *deliver.Stick // nil without a partition for reports
 
 	// What stages leave for later ones. A stage that is past its deadline may
 	// still be running, so all of it is guarded.

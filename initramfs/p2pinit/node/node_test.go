@@ -23,6 +23,7 @@ import (
 	checks "mkp2pimg/firmware-checks"
 	"mkp2pimg/firmware-checks/fixture"
 	"mkp2pimg/initramfs/layout"
+	"mkp2pimg/initramfs/p2pinit/deliver"
 	"mkp2pimg/initramfs/p2pinit/driver"
 	"mkp2pimg/initramfs/p2pinit/params"
 	"mkp2pimg/initramfs/p2pinit/stage"
@@ -44,12 +45,13 @@ type machine struct {
 	root string
 	img  layout.Image
 
-	mu       sync.Mutex
-	inserted []string // module files and options
-	nodes    []string
-	mounted  []string
-	serial   syncBuffer
-	dog      dog
+	mu        sync.Mutex
+	inserted  []string // module files and options
+	nodes     []string
+	mounted   []string
+	unmounted []string
+	serial    syncBuffer
+	dog       dog
 
 	answer    map[string]error    // to the insertion of a module, by file name
 	stays     map[string]error    // to the removal of one, by name
@@ -127,6 +129,11 @@ func (m *machine) run() (*report.Run, string) {
 
 func (m *machine) Mount(_, target, _, _ string) error {
 	m.mounted = append(m.mounted, target)
+	return nil
+}
+
+func (m *machine) Unmount(target string) error {
+	m.unmounted = append(m.unmounted, target)
 	return nil
 }
 
@@ -523,3 +530,21 @@ func (b *syncBuffer) String() string {
 }
 
 func sum(content string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(content))) }
+
+// TestStick plugs a stick in: its partition gets the whole report, is named on the
+// screen and unmounted at the end.
+func TestStick(t *testing.T) {
+	m := newMachine(t, "good-2x4090", "p2p.plan=check p2p.node=n:7")
+	m.write("sys/class/block/sda1/uevent", "DEVNAME=sda1\nPARTNAME=P2PBOOT\n")
+	m.write("sys/class/block/sda2/uevent", "DEVNAME=sda2\nPARTNAME=P2PREPORT\n")
+	_, console := m.run()
+	list, err := filepath.Glob(filepath.Join(m.root, deliver.StickDir, "report-*-n_7.jsonl"))
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	got, err := os.ReadFile(list[0])
+	require.NoError(t, err)
+	assert.Equal(t, m.serial.String(), string(got))
+	assert.Contains(t, m.mounted, "/"+deliver.StickDir)
+	assert.Equal(t, []string{"/" + deliver.StickDir}, m.unmounted)
+	assert.Contains(t, console, "n_7.jsonl in partition P2PREPORT (sda2)")
+}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"mkp2pimg/initramfs/layout"
+	"mkp2pimg/initramfs/p2pinit/deliver"
 	"mkp2pimg/initramfs/p2pinit/ending"
 )
 
@@ -46,6 +48,32 @@ func (n *Node) attachStreams() {
 	for _, s := range n.params.Stream {
 		n.attach(s.Device, s.Baud)
 	}
+	n.attachStick()
+}
+
+// attachStick attaches the report to the partition for reports of a stick.
+func (n *Node) attachStick() {
+	if n.stick != nil {
+		return
+	}
+	device := deliver.FindStick(n.fs())
+	if device == "" {
+		return // not there yet, or none
+	}
+	n.stick = &deliver.Stick{Root: n.Root, Device: device, Node: n.params.Node, Mounter: n.System}
+	n.report.Attach("stick "+device, n.stick)
+}
+
+// kept are the files that hold the report, for a person.
+func (n *Node) kept() []string {
+	files := []string{"/" + ReportFile}
+	if n.stick == nil {
+		return files
+	}
+	if name := n.stick.File(); name != "" {
+		files = append(files, fmt.Sprintf("%s in partition %s (%s)", name, layout.ReportPartition, n.stick.Device))
+	}
+	return files
 }
 
 func (n *Node) attach(device string, baud int) {

@@ -29,6 +29,9 @@ func (Linux) Mount(source, target, fstype, data string) error {
 	return err
 }
 
+// Unmount unmounts a file system.
+func (Linux) Unmount(target string) error { return unix.Unmount(target, 0) }
+
 // Insert loads a kernel module.
 func (Linux) Insert(file, options string) error { return modules.Insert(file, options) }
 
