@@ -222,13 +222,21 @@ func (t *treeArgs) device(d *Device, bus string) {
 // gigatransfers are the speeds of PCIe generations as QEMU words them.
 var gigatransfers = [...]string{1: "2_5", 2: "5", 3: "8", 4: "16", 5: "32", 6: "64"}
 
+// The subsystem of QEMU's own devices (docs/specs/pci-ids.rst), in place of that of
+// the board: by it the image knows that a GPU is an emulated one.
+const (
+	subsystemVendor = 0x1af4
+	subsystem       = 0x1100
+)
+
 // emulated adds the functions of an emulated GPU. A socket's address has parts,
 // which QEMU takes in its JSON syntax only.
 func (t *treeArgs) emulated(d *Device, bus string) {
-	n := d.GPU.functions()
+	n := d.functions()
 	for f := range n {
 		props := map[string]any{
 			"driver": driver[GPU], "id": d.ID, "bus": bus, "addr": fmt.Sprintf("0.%d", f),
+			"x-pci-sub-vendor-id": subsystemVendor, "x-pci-sub-device-id": subsystem,
 			"socket": map[string]string{"type": "unix", "path": path.Join(t.gpus, gpuSocket(t.gpu, f))},
 		}
 		if f > 0 {

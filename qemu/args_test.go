@@ -20,6 +20,7 @@ func TestArgs(t *testing.T) {
 				Kernel:  "/image/vmlinuz",
 				Initrd:  "/image/initrd.zst",
 				Cmdline: []string{"quiet", "p2p.plan=full"},
+				GPUs:    "/run",
 				Console: "/run/console", Report: "/run/report", Control: "/run/control",
 				Code: "/ovmf/code.fd", Vars: "/run/vars",
 			})

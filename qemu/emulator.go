@@ -95,11 +95,14 @@ func (e *Emulator) NeedVFIOUser(ctx context.Context) error {
 	defer cancel()
 	var said bytes.Buffer
 	cmd := sandbox.Cmd{Root: e.Root, Argv: []string{e.Binary, "-device", driver[GPU] + ",help"}, Stdout: &said, Stderr: &said}
-	err := cmd.Run(ctx)
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+	if err := cmd.Run(ctx); err != nil {
+		return fmt.Errorf("%s: %w: %s", Quote(cmd.Argv), err, strings.TrimSpace(said.String()))
+	}
+	// It ends well for a device that it does not have, too.
+	if !strings.Contains(said.String(), driver[GPU]+" options:") {
 		return fmt.Errorf("%w; %s is version %s and says: %s", ErrNoVFIOUser, e.Binary, e.Version, lastLine(strings.TrimSpace(said.String())))
 	}
-	return err
+	return nil
 }
 
 var versionRE = regexp.MustCompile(`^QEMU emulator version (\d{1,4})\.(\d{1,4})\.(\d{1,4})`)

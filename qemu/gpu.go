@@ -13,29 +13,24 @@ import (
 	"mkp2pimg/qemu/vfiouser"
 )
 
-// framebuffer is the resizable BAR of a model.
-func framebuffer(m fakegpu.Model) (fakegpu.BAR, bool) {
-	i := slices.IndexFunc(m.BARs, func(b fakegpu.BAR) bool { return len(b.Sizes) > 0 })
-	if i < 0 {
-		return fakegpu.BAR{}, false
-	}
-	return m.BARs[i], true
-}
-
 // mistake says what is wrong with the description of a GPU, at which field.
-func (g *GPUDevice) mistake() (field string, err error) {
+func (g *Board) mistake() (field string, err error) {
 	model, err := fakegpu.ModelByName(g.Model)
 	if err != nil {
 		return "model", err
 	}
-	fb, ok := framebuffer(model)
-	if !ok {
+	i := slices.IndexFunc(model.BARs, fakegpu.BAR.Resizable)
+	if i < 0 {
 		return "model", fmt.Errorf("%s has no resizable BAR", g.Model)
 	}
-	largest := slices.Max(fb.Sizes)
-	for field, size := range map[string]Size{"bar": g.BAR, "largest": g.Largest} {
-		if size != 0 && !slices.Contains(fb.Sizes, fakegpu.Size(size)) {
-			return field, fmt.Errorf("is %s: the framebuffer BAR of %s can have up to %s, in powers of two", size, g.Model, Size(largest))
+	sizes := model.BARs[i].Sizes
+	for _, f := range []struct {
+		name string
+		size Size
+	}{{"bar", g.BAR}, {"largest", g.Largest}} {
+		if f.size != 0 && !slices.Contains(sizes, fakegpu.Size(f.size)) {
+			return f.name, fmt.Errorf("is %s: the framebuffer BAR of %s can be a power of two from %s to %s",
+				f.size, g.Model, Size(sizes[0]), Size(sizes[len(sizes)-1]))
 		}
 	}
 	if g.Largest != 0 && g.BAR > g.Largest {
@@ -46,15 +41,15 @@ func (g *GPUDevice) mistake() (field string, err error) {
 
 // config is what makes the board of d.
 func (d *Device) config() (fakegpu.Config, error) {
-	model, err := fakegpu.ModelByName(d.GPU.Model)
+	model, err := fakegpu.ModelByName(d.Model)
 	return fakegpu.Config{
-		Model: model, BAR: fakegpu.Size(d.GPU.BAR), MaxBAR: fakegpu.Size(d.GPU.Largest), NoReBAR: d.GPU.Fixed,
+		Model: model, BAR: fakegpu.Size(d.BAR), MaxBAR: fakegpu.Size(d.Largest), NoReBAR: d.Fixed,
 		Speed: d.Speed, Width: d.Width,
 	}, err
 }
 
 // functions is the number of PCI functions of the board.
-func (g *GPUDevice) functions() int {
+func (g *Board) functions() int {
 	if m, err := fakegpu.ModelByName(g.Model); err == nil && m.Audio != 0 {
 		return 2
 	}

@@ -37,10 +37,10 @@ type Change struct {
 
 // DeviceChange is a change of a [Device]. What is empty stays as it is.
 type DeviceChange struct {
-	Window Size       `yaml:"window,omitempty" json:"window,omitempty"`
-	Speed  int        `yaml:"speed,omitempty" json:"speed,omitempty"`
-	Width  int        `yaml:"width,omitempty" json:"width,omitempty"`
-	GPU    *GPUDevice `yaml:"gpu,omitempty" json:"gpu,omitempty"`
+	Window Size `yaml:"window,omitempty" json:"window,omitempty"`
+	Speed  int  `yaml:"speed,omitempty" json:"speed,omitempty"`
+	Width  int  `yaml:"width,omitempty" json:"width,omitempty"`
+	Board  `yaml:",inline"`
 }
 
 // Set turns a knob, given as "knob=value". What the machine expects is then what
@@ -114,18 +114,10 @@ func (d *Device) apply(c DeviceChange) {
 	set(&d.Window, c.Window)
 	set(&d.Speed, c.Speed)
 	set(&d.Width, c.Width)
-	if c.GPU == nil {
-		return
-	}
-	gpu := GPUDevice{}
-	if d.GPU != nil {
-		gpu = *d.GPU
-	}
-	set(&gpu.Model, c.GPU.Model)
-	set(&gpu.BAR, c.GPU.BAR)
-	set(&gpu.Largest, c.GPU.Largest)
-	set(&gpu.Fixed, c.GPU.Fixed)
-	d.GPU = &gpu
+	set(&d.Model, c.Model)
+	set(&d.BAR, c.BAR)
+	set(&d.Largest, c.Largest)
+	set(&d.Fixed, c.Fixed)
 }
 
 // set changes a value unless the new one is zero.
@@ -159,11 +151,14 @@ func values(k Knob) []string {
 	return all
 }
 
+// String gives the knob with its values: "acs=off|on".
+func (k Knob) String() string { return k.Name + "=" + strings.Join(values(k), "|") }
+
 // settings lists knobs with their values.
 func settings(knobs []Knob) []string {
 	var all []string
 	for _, k := range knobs {
-		all = append(all, k.Name+"="+strings.Join(values(k), "|"))
+		all = append(all, k.String())
 	}
 	return all
 }
@@ -192,5 +187,5 @@ func (m *Machine) Variants() []*Machine {
 	return all
 }
 
-// Title is the machine's name with its settings: "epyc rebar=off".
-func (m *Machine) Title() string { return strings.Join(append([]string{m.Name}, m.Settings...), " ") }
+// Title is the machine's name with its settings: "epyc-4x4090,rebar=off".
+func (m *Machine) Title() string { return strings.Join(append([]string{m.Name}, m.Settings...), ",") }

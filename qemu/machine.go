@@ -108,14 +108,13 @@ type Device struct {
 	// device can.
 	Speed int `yaml:"speed,omitempty" json:"speed,omitempty"`
 	Width int `yaml:"width,omitempty" json:"width,omitempty"`
-	// GPU describes a gpu.
-	GPU *GPUDevice `yaml:"gpu,omitempty" json:"gpu,omitempty"`
+	Board `yaml:",inline"`
 	// Below holds the devices on the secondary bus of a bridge.
 	Below []Device `yaml:"below,omitempty" json:"below,omitempty"`
 }
 
-// GPUDevice is what makes one emulated GPU differ from another.
-type GPUDevice struct {
+// Board is what makes one gpu differ from another.
+type Board struct {
 	// Model is a model of package fakegpu, such as rtx-4090.
 	Model string `yaml:"model,omitempty" json:"model,omitempty"`
 	// BAR is the size that the framebuffer BAR has when the machine starts, Largest

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"mkp2pimg/internal/sandbox"
@@ -23,7 +26,7 @@ type Options struct {
 	Accel    Accel
 	Deadline time.Duration // DefaultDeadline when zero
 	// Keep is a directory for console.log, report.jsonl and qemu.log of the
-	// run, in a folder named as the machine; nothing is kept when empty.
+	// run, in a folder of the machine's title; nothing is kept when empty.
 	Keep string
 	// Follow gets the guest's console as it comes, if not nil.
 	Follow io.Writer
@@ -84,15 +87,15 @@ func Smoke(ctx context.Context, o Options) (*Result, error) {
 		b.deadline = DefaultDeadline
 	}
 	if o.Keep != "" {
-		b.keep = filepath.Join(o.Keep, o.Machine.Name)
+		b.keep = filepath.Join(o.Keep, o.Machine.Title())
 	}
 	run, err := e.boot(ctx, o.Machine, img, b)
 	if err != nil {
-		return nil, fmt.Errorf("boot of %s: %w", o.Machine.Name, err)
+		return nil, fmt.Errorf("boot of %s: %w", o.Machine.Title(), err)
 	}
 	return &Result{
 		Version:     1,
-		Machine:     o.Machine.Name,
+		Machine:     o.Machine.Title(),
 		Image:       o.Image,
 		Emulator:    e.Version,
 		Accel:       accel,
@@ -103,4 +106,30 @@ func Smoke(ctx context.Context, o Options) (*Result, error) {
 		Checks:      Judge(o.Machine, run),
 		Logs:        b.keep,
 	}, nil
+}
+
+// overhead is what an emulator takes beside the memory of its guest: 300 MB were
+// seen, with its translations of the guest's code.
+const overhead = 384 * MiB
+
+// Jobs is how many of the boots can go on at the same time: one for each
+// processor, as far as the host's memory goes.
+func Jobs(boots []Options) int {
+	var largest Size
+	for _, o := range boots {
+		largest = max(largest, o.Machine.Memory)
+	}
+	jobs := runtime.NumCPU()
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		jobs = min(jobs, int(available(string(text))/(largest+overhead)))
+	}
+	return max(jobs, 1)
+}
+
+// available reads MemAvailable of /proc/meminfo (proc_meminfo(5)).
+func available(meminfo string) Size {
+	_, rest, _ := strings.Cut(meminfo, "MemAvailable:")
+	var kib Size
+	_, _ = fmt.Sscan(rest, &kib) // 0 where the kernel does not say
+	return kib * KiB
 }

@@ -189,19 +189,15 @@ func (t *treeCheck) link(d *Device, field string) {
 
 // gpu checks the description of an emulated GPU.
 func (t *treeCheck) gpu(d *Device, field string) {
-	field += ".gpu"
 	switch {
-	case d.GPU == nil && d.Kind == GPU:
+	case d.Kind == GPU && d.Model == "":
 		t.bad(field, "a gpu has to say its model")
-		return
-	case d.GPU == nil:
-		return
-	case d.Kind != GPU:
-		t.bad(field, "a %s is no gpu", d.Kind)
-		return
-	}
-	if name, err := d.GPU.mistake(); err != nil {
-		t.bad(field+"."+name, "%v", err)
+	case d.Kind == GPU:
+		if name, err := d.mistake(); err != nil {
+			t.bad(field+"."+name, "%v", err)
+		}
+	case d.Board != Board{}:
+		t.bad(field, "a %s has no model, bar, largest and fixed: only a gpu has", d.Kind)
 	}
 }
 
@@ -270,7 +266,7 @@ func (m *Machine) knobMistakes(bad func(field, format string, args ...any)) {
 			c.Knobs = nil
 			c.apply(v.Change)
 			for _, e := range c.mistakes() {
-				bad(field+".change", "makes a machine whose %s %s", e.Field, e.Msg)
+				bad(field+".change", "in the machine that it makes, %s: %s", e.Field, e.Msg)
 			}
 		}
 		if described != 1 {
