@@ -112,7 +112,11 @@ func TestBadInputs(t *testing.T) {
 			`dists/bookworm/InRelease: not a signed index: another page came`,
 		},
 		"index signed by a key that Debian's built-in ones lack": {
-			[]string{"fetch", "--keyring", ""}, nothing, exitData,
+			[]string{"fetch"}, func(_ *testing.T, b *bench) func() {
+				own := b.Keyring
+				b.Keyring = ""
+				return func() { b.Keyring = own }
+			}, exitData,
 			`dists/bookworm/InRelease: signed by no key that is trusted here: signed by [0-9A-F]{16} \(if the mirror has a key of its own, name its file with --keyring\)`,
 		},
 		"index signed by a key that the keyring lacks": {
@@ -154,15 +158,21 @@ func TestBadInputs(t *testing.T) {
 		"user space not there":       {[]string{"fetch", "--userspace", "none.run"}, nil, exitUsage, `--userspace: .*none\.run: no such file.*want a \.run archive`},
 		"user space of nothing":      {[]string{"fetch", "--userspace", "bad_test.go"}, nil, exitUsage, `bad_test\.go: is neither a \.run archive nor a \.deb package`},
 		"mirror of NVIDIA no URL":    {[]string{"fetch", "--userspace-mirror", "lab"}, nil, exitUsage, `mirror "lab": want an http, https or file URL`},
+		"empty name of a source":     {[]string{"fetch", "--source", ""}, nil, exitUsage, `the value of --source is empty: give one, or leave the flag out`},
+		"one empty user space":       {[]string{"fetch", "--userspace", "a", "--userspace="}, nil, exitUsage, `the value of --userspace is empty`},
+		"empty name of a driver":     {[]string{"build", "--driver", ""}, nil, exitUsage, `the value of --driver is empty`},
+		"empty name of a GPU":        {[]string{"drivers", "--gpu", ""}, nil, exitUsage, `the value of --gpu is empty`},
+		"an option for an empty GPU": {[]string{"options", "--gpu", "4090", "--gpu", ""}, nil, exitUsage, `the value of --gpu is empty`},
+		"edits for an empty GPU":     {[]string{"patch", "--gpu", "", "."}, nil, exitUsage, `the value of --gpu is empty`},
 		"unknown kernel":             {[]string{"fetch", "--kernel", "5.10"}, nil, exitUsage, `no generic kernel "5.10" in the archive: it has 6\.1\.0`},
 		"mirror that is no URL":      {[]string{"fetch", "--mirror", "mirror.lab/debian"}, nil, exitUsage, `mirror "mirror.lab/debian": want an http, https or file URL`},
 		"missing keyring":            {[]string{"fetch", "--keyring", "none.asc"}, nil, exitUsage, `keyring: .*none\.asc: no such file`},
 		"empty keyring":              {[]string{"fetch"}, local(keyring, ""), exitUsage, `keyring: \S+lab\.asc: not a keyring.*gpg --export.*holds none`},
 		"keyring that is a keybox":   {[]string{"fetch"}, local(keyring, "\x00\x00\x00\x20\x01\x01\x00\x02KBXf"), exitUsage, `keyring: .*gpg --export`},
 		"lock file in no directory":  {[]string{"fetch", "--lock", "none/a.lock"}, nil, exitUsage, `lock file none/a\.lock: there is no directory none`},
-		"no name for the lock file":  {[]string{"fetch", "--lock", ""}, nothing, exitUsage, `no lock file is named`},
+		"no name for the lock file":  {[]string{"fetch", "--lock", ""}, nil, exitUsage, `the value of --lock is empty`},
 		"lock file is a directory":   {[]string{"fetch", "--lock", "."}, nothing, exitUsage, `lock file \.: is a directory`},
-		"no name for the cache":      {[]string{"fetch", "--cache", ""}, nothing, exitUsage, `no cache directory is named`},
+		"no name for the cache":      {[]string{"fetch", "--cache", ""}, nil, exitUsage, `the value of --cache is empty`},
 		"unknown toolchain":          {[]string{"build", "--source-root", "../..", "--toolchain", "clang"}, nil, exitUsage, `toolchain "clang": want sandbox or host`},
 		"unknown edits":              {[]string{"build", "--source-root", "../..", "--edits", "some"}, nil, exitUsage, `edits "some": want one of \[auto`},
 		"negative number of jobs":    {[]string{"build", "--source-root", "../..", "--jobs", "-1"}, nil, exitUsage, `jobs -1: want`},
@@ -294,7 +304,7 @@ func TestBadImages(t *testing.T) {
 		"no boot":             {[]string{whole, "--repeat", "0"}, exitUsage, `--repeat 0: want at least 1`},
 		"unknown accel":       {[]string{whole, "--accel", "hvf"}, exitUsage, `hvf`},
 		"lock of the image":   {[]string{whole, "--sandbox"}, exitData, `lock file \S+mkp2pimg\.lock: lock: version is 0`},
-		"no name for cache":   {[]string{whole, "--sandbox", "--cache", ""}, exitUsage, `no cache directory is named`},
+		"no name for cache":   {[]string{whole, "--sandbox", "--cache", ""}, exitUsage, `the value of --cache is empty`},
 		"two kinds of output": {[]string{whole, "--json", "--times"}, exitUsage, `--json and --times: want one`},
 		"flag without value":  {[]string{whole, "--machine"}, exitUsage, `flag needs an argument: --machine`},
 	}

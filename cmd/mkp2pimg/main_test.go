@@ -58,10 +58,14 @@ func (b *bench) run(ctx context.Context, args ...string) (code int, stdout, stde
 // archive, unless args say otherwise.
 func (b *bench) args(args ...string) []string {
 	if args[0] == "fetch" || args[0] == "build" {
-		args = append([]string{
+		inputs := []string{
 			args[0], "--cache", b.cache, "--lock", b.lock,
-			"--mirror", b.URL, "--security-mirror", b.URL, "--keyring", b.Keyring,
-		}, args[1:]...)
+			"--mirror", b.URL, "--security-mirror", b.URL,
+		}
+		if b.Keyring != "" {
+			inputs = append(inputs, "--keyring", b.Keyring)
+		}
+		args = append(inputs, args[1:]...)
 	}
 	if args[0] == "build" {
 		args = append(args, "--out", b.out)

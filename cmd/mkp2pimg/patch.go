@@ -196,17 +196,25 @@ func (p *patcher) patch(tree string) error {
 		}
 		edits = patch.Compat(headers)
 	}
-	r, err := patch.Plan(os.DirFS(tree), append(edits, patch.P2P(patch.Mode(p.edits), p.families...)...))
+	root, err := os.OpenRoot(tree)
+	if err != nil {
+		return err
+	}
+	r, err := patch.Plan(root.FS(), append(edits, patch.P2P(patch.Mode(p.edits), p.families...)...))
+	err = errors.Join(err, root.Close())
 	if r == nil {
 		return err
 	}
-	if err == nil {
-		err = p.write(r, tree)
+	fits := err == nil
+	if fits {
+		if err := p.write(r, tree); err != nil {
+			return err // nothing became of the edits that there would be to report
+		}
 	}
 	if p.diff && p.output == "" {
 		return err
 	}
-	return errors.Join(err, p.report(r, err == nil))
+	return errors.Join(err, p.report(r, fits))
 }
 
 // write brings the edits to the tree, or writes the patch that was asked for.
@@ -228,5 +236,8 @@ func (p *patcher) write(r *patch.Result, tree string) error {
 		_, err := io.WriteString(p.stdout, text)
 		return err
 	}
-	return renameio.WriteFile(p.output, []byte(text), 0o644)
+	if err := renameio.WriteFile(p.output, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("write the patch to %s: %w", p.output, err)
+	}
+	return nil
 }

@@ -23,7 +23,7 @@ func (p *patcher) report(r *patch.Result, fits bool) error {
 			where += fmt.Sprintf(":%d", e.LineAfter)
 		}
 		if e.Status != patch.NotNeeded {
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", e.ID, p.status(e.Status), serves(e), where)
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", e.ID, p.status(e.Status, fits), serves(e), where)
 		}
 	}
 	if err := w.Flush(); err != nil {
@@ -67,10 +67,10 @@ func grouped[E any](list []E, key func(E) string) []string {
 	return keys
 }
 
-// status names an edit's status in the table.
-func (p *patcher) status(s patch.Status) string {
+// status names an edit's status in the table. If fits is false nothing is written.
+func (p *patcher) status(s patch.Status, fits bool) string {
 	switch {
-	case s == patch.Applied && (p.checkOnly || p.diff):
+	case s == patch.Applied && (p.checkOnly || p.diff || !fits):
 		return "fits"
 	case s == patch.AlreadyApplied:
 		return "is there"

@@ -70,7 +70,10 @@ func TestPatchTree(t *testing.T) {
 	out, _ := mkp2pimg(t, exitOK, "--check", "tree")
 	text += out
 	assert.Equal(t, stock, tree(t, "tree"))
-	for _, args := range [][]string{{"tree"}, {"tree"}, {"--revert", "tree"}, {"--revert", "tree"}, {"--edits", "none", "tree"}} {
+	for _, args := range [][]string{
+		{"tree"}, {"tree"}, {"--revert", "tree"}, {"--revert", "tree"}, {"--edits", "none", "tree"},
+		{"--edits", "minimal", "tree"}, {"--edits", "all", "tree"}, {"--edits", "minimal", "tree"}, {"--revert", "tree"},
+	} {
 		out, errs := mkp2pimg(t, exitOK, args...)
 		assert.Empty(t, errs)
 		text += "\n$ mkp2pimg patch " + strings.Join(args, " ") + "\n" + out
@@ -114,6 +117,7 @@ func TestPatchRefused(t *testing.T) {
 	before := tree(t, "tree")
 	for _, args := range [][]string{{"tree"}, {"--check", "tree"}, {"--diff", "tree"}, {"--format", "quilt", "-o", "patches", "tree"}} {
 		out, errs := mkp2pimg(t, exitData, args...)
+		assert.NotContains(t, out, "applied")
 		assert.Contains(t, errs, "1 edits do not fit the source of driver 580.1; nothing was changed")
 		assert.Contains(t, errs, "P2P-E4-CREATE: src/nvidia/src/kernel/gpu/bus/arch/pascal/kern_bus_gp100.c: function kbusCreateP2PMapping_GP100: anchor")
 		assert.Contains(t, errs, "nearest: ")
@@ -179,6 +183,36 @@ func TestPatchTarball(t *testing.T) {
 	_, errs = mkp2pimg(t, exitData, "--output", "new", "source.tar")
 	assert.Contains(t, errs, "source.tar is damaged")
 	assert.NoDirExists(t, "new")
+}
+
+func TestPatchOutsideOfTheTree(t *testing.T) {
+	sourceTree(t, "c")
+	require.NoError(t, os.Rename("tree/src", "src"))
+	require.NoError(t, os.Symlink("../src", "tree/src"))
+	for _, args := range [][]string{{"tree"}, {"--check", "tree"}} {
+		_, errs := mkp2pimg(t, exitData, args...)
+		assert.Contains(t, errs, "src/nvidia lies outside of it, by its name or by a link: copy the tree")
+	}
+	require.NoError(t, os.WriteFile("tree/"+patch.UndoFile, []byte(`{"version": 1, "edits": [{"file": "../outside.c"}]}`), 0o644))
+	_, errs := mkp2pimg(t, exitData, "--revert", "tree")
+	assert.Contains(t, errs, ".mkp2pimg-undo.json names ../outside.c, which lies outside of the tree")
+}
+
+// What could not be written is not reported as if it were.
+func TestPatchThatIsNotWritten(t *testing.T) {
+	sourceTree(t, "c")
+	for _, args := range [][]string{
+		{"--diff", "-o", "none/p2p.diff", "tree"},
+		{"--format", "quilt", "-o", "none/patches", "tree"},
+		{"--format", "quilt", "--json", "-o", "tree/version.mk", "tree"},
+	} {
+		out, errs := mkp2pimg(t, exitIO, args...)
+		assert.Empty(t, out)
+		assert.Contains(t, errs, args[len(args)-2])
+	}
+	require.NoError(t, os.Mkdir("tree/"+patch.UndoFile, 0o755))
+	out, _ := mkp2pimg(t, exitIO, "tree")
+	assert.Empty(t, out)
 }
 
 func TestPatchForAKernel(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"mkp2pimg/internal/escape"
 )
 
 // UnpackOptions selects what to take from an archive.
@@ -63,7 +65,7 @@ func walk(file string, entries func(io.Reader, visit) error, fn visit) error {
 	switch {
 	case err == nil, errors.Is(err, fs.SkipAll):
 		return nil
-	case is[*fs.PathError](err), is[*os.LinkError](err):
+	case (is[*fs.PathError](err) || is[*os.LinkError](err)) && !escape.Is(err):
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return &DamagedError{File: file, Err: err}

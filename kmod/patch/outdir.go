@@ -1,32 +1,55 @@
 package patch
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"mkp2pimg/internal/debian"
 )
 
-// WriteQuilt writes the series as a directory for quilt: a patch per edit, and the file series.
-// The directory must not exist, or be empty; if it can't be written whole, there is none.
+// quiltSeries is the file in a directory of patches that names them in order.
+const quiltSeries = "series"
+
+// WriteQuilt writes the series for quilt: a patch per edit, and their names in the file series. Where
+// the directory has a series, they come after the patches there; else it must not exist, or be empty.
+// All of it is written, or nothing.
 func (r *Result) WriteQuilt(dir string) error {
 	if err := r.refused(); err != nil {
 		return err
 	}
-	return makeDir(dir, func(temp string) (string, error) {
-		var names strings.Builder
-		for _, p := range r.Series() {
-			if err := os.WriteFile(filepath.Join(temp, p.Name), []byte(p.DEP3()), 0o644); err != nil {
-				return "", err
-			}
-			names.WriteString(p.Name + "\n")
+	others, err := os.ReadFile(filepath.Join(dir, quiltSeries))
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeDir(dir, func(temp string) (string, error) { return temp, replace(temp, r.quilt(nil)) })
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range r.Series() {
+		if _, err := os.Lstat(filepath.Join(dir, p.Name)); err == nil {
+			return &OutputError{fmt.Sprintf("directory %s has %s already: take out the edits that are there (quilt delete -r), "+
+				"or name another directory", dir, p.Name)}
 		}
-		return temp, os.WriteFile(filepath.Join(temp, "series"), []byte(names.String()), 0o644)
-	})
+	}
+	return replace(dir, r.quilt(others))
+}
+
+// quilt returns the patches as files of a directory whose series is others; nil if it has none.
+func (r *Result) quilt(others []byte) []change {
+	names := bytes.Clone(others)
+	if n := len(names); n > 0 && names[n-1] != '\n' {
+		names = append(names, '\n')
+	}
+	var files []change
+	for _, p := range r.Series() {
+		files = append(files, change{p.Name, nil, []byte(p.DEP3())})
+		names = append(names, p.Name+"\n"...)
+	}
+	// The series comes last: it must not name what is not there.
+	return append(files, change{quiltSeries, others, names})
 }
 
 // UnpackTo unpacks a tarball of a driver's source into dir, which must not exist, or be empty,
@@ -72,7 +95,7 @@ func makeDir(dir string, fill func(temp string) (string, error)) (err error) {
 	}
 	temp, err := os.MkdirTemp(filepath.Dir(filepath.Clean(dir)), ".mkp2pimg-*")
 	if err != nil {
-		return err
+		return fmt.Errorf("make %s: %w", dir, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 	if err := os.Chmod(temp, 0o755); err != nil { //nolint:gosec // as mkdir makes one

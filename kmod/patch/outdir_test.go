@@ -78,6 +78,41 @@ func TestUnpackTo(t *testing.T) {
 	}
 }
 
+// planned plans edits over a tree that must not be left.
+func planned(tree string) (err error) {
+	root, err := os.OpenRoot(tree)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	_, err = Plan(root.FS(), P2P(Auto))
+	return err
+}
+
+// links is a tar archive of links and of empty files, those without a target.
+func links(t testing.TB, entries ...[2]string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, e := range entries {
+		h := &tar.Header{Typeflag: tar.TypeSymlink, Name: e[0], Linkname: e[1], Mode: 0o777}
+		if e[1] == "" {
+			h.Typeflag, h.Mode = tar.TypeReg, 0o644
+		}
+		require.NoError(t, w.WriteHeader(h))
+	}
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+func leadingOut(t testing.TB) []byte {
+	return links(t, [2]string{"x/version.mk", ""}, [2]string{"x/src", "/usr/src"})
+}
+
+func intoLink(t testing.TB) []byte {
+	return links(t, [2]string{"x/src", "/usr/src"}, [2]string{"x/src/file", ""})
+}
+
 func TestUnpackToIsWholeOrNothing(t *testing.T) {
 	whole := gzipped(t, tarball(t, loadTree(t, "c"), "x/"))
 	refused := errors.New("refused")
@@ -89,6 +124,8 @@ func TestUnpackToIsWholeOrNothing(t *testing.T) {
 		"edit fails":  {whole, func(string) error { return refused }, nil},
 		"cut off":     {whole[:len(whole)/2], func(string) error { return nil }, new(*debian.DamagedError)},
 		"leads out":   {tarball(t, smallTree(""), "../x/"), func(string) error { return nil }, new(*debian.DamagedError)},
+		"by a link":   {leadingOut(t), planned, new(*TreeError)},
+		"into a link": {intoLink(t), func(string) error { return nil }, new(*debian.DamagedError)},
 		"no tarball":  {[]byte("#!/bin/sh\nexit\n"), func(string) error { return nil }, new(*debian.DamagedError)},
 		"output kept": {whole, func(string) error { return nil }, new(*OutputError)},
 	} {

@@ -83,6 +83,24 @@ func TestDEP3(t *testing.T) {
 	golden.Equal(t, "testdata/c.mbox", mailbox[:strings.Index(mailbox, "\n-- \n")])
 }
 
+func TestWriteQuiltFollowsASeries(t *testing.T) {
+	result, err := Plan(loadTree(t, "c"), P2P(Minimal))
+	require.NoError(t, err)
+	alone := filepath.Join(t.TempDir(), "patches")
+	require.NoError(t, result.WriteQuilt(alone))
+	want := snapshot(t, alone)
+	ours := want["/series"]
+	for series, before := range map[string]string{"": "", "a.patch -p0\n# later": "a.patch -p0\n# later\n", "a.patch\n": "a.patch\n"} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"series": series, "a.patch": "a"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+		}
+		require.NoError(t, result.WriteQuilt(dir))
+		want["/series"], want["/a.patch"] = before+ours, "a"
+		assert.Equal(t, want, snapshot(t, dir))
+	}
+}
+
 func TestWriteQuiltKeepsOthersFiles(t *testing.T) {
 	result, err := Plan(loadTree(t, "c"), P2P(Minimal))
 	require.NoError(t, err)
@@ -92,7 +110,10 @@ func TestWriteQuiltKeepsOthersFiles(t *testing.T) {
 	assert.Len(t, before, 8)
 	var taken *OutputError
 	require.ErrorAs(t, result.WriteQuilt(dir), &taken)
+	assert.ErrorContains(t, taken, "has p2p-e2-create.patch already: take out the edits that are there")
 	assert.Equal(t, before, snapshot(t, dir))
+	require.NoError(t, os.Remove(filepath.Join(dir, quiltSeries)))
+	require.ErrorAs(t, result.WriteQuilt(dir), &taken, "patches without a series")
 	entries, err := os.ReadDir(filepath.Dir(dir))
 	require.NoError(t, err)
 	for _, e := range entries {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+
+	"mkp2pimg/internal/escape"
 )
 
 // source is a tree whose files are read once and edited in memory.
@@ -31,6 +33,9 @@ func (s *source) file(name string) (*file, error) {
 		return f, nil
 	}
 	text, err := fs.ReadFile(s.tree, name)
+	if escape.Is(err) || !fs.ValidPath(name) {
+		return nil, outside(name)
+	}
 	missing := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !missing {
 		return nil, err

@@ -34,8 +34,8 @@ func (r *Result) Summary() string {
 	if r.mode() == "" {
 		return ""
 	}
-	var chosen, left []string
-	elsewhere := 0
+	var chosen, left, beside []string
+	already, elsewhere := 0, 0
 	for _, role := range []struct {
 		role            Role
 		is, are, option string
@@ -51,12 +51,17 @@ func (r *Result) Summary() string {
 			return role.are
 		}
 		files := map[string]bool{}
-		in, out := 0, 0
+		in, out, more := 0, 0, 0
 		for _, o := range r.Edits {
 			switch {
 			case o.Edit.Role != role.role:
+			case o.In() && o.Edit.Skip != "":
+				more++
 			case o.In():
 				in++
+				if o.Status == AlreadyApplied {
+					already++
+				}
 				files[o.Edit.File] = true
 			case o.Edit.OtherGPUs && o.LeftOut:
 				elsewhere++
@@ -70,11 +75,20 @@ func (r *Result) Summary() string {
 		if out > 0 {
 			left = append(left, fmt.Sprintf("%d %s%s", out, what(out), role.option))
 		}
+		if more > 0 {
+			beside = append(beside, fmt.Sprintf("%d %s", more, what(more)))
+		}
 	}
 	if elsewhere > 0 {
 		left = append(left, fmt.Sprintf("%d for GPUs that were not named", elsewhere))
 	}
 	text := string(r.mode()) + ": " + strings.Join(chosen, ", ")
+	if already > 0 {
+		text += fmt.Sprintf("; in the tree before: %d of them", already)
+	}
+	if beside != nil {
+		text += "; in the tree before, and not asked for: " + strings.Join(beside, ", ")
+	}
 	if left != nil {
 		text += "; left out: " + strings.Join(left, ", ")
 	}

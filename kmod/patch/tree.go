@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
+
+	"mkp2pimg/internal/escape"
 )
 
 // TreeError reports that a tree is not a full open-gpu-kernel-modules source tree.
@@ -13,6 +15,11 @@ type TreeError struct{ Reason string }
 
 func (e *TreeError) Error() string {
 	return "not a full open-gpu-kernel-modules source tree: " + e.Reason
+}
+
+// outside refuses a tree with a file elsewhere.
+func outside(name string) error {
+	return &TreeError{name + " lies outside of it, by its name or by a link: copy the tree with what its links point to (cp -rL)"}
 }
 
 // upstream is where releases are published as source.
@@ -34,11 +41,17 @@ var (
 // the tree lacks what every open-gpu-kernel-modules tree has.
 func TreeVersion(tree fs.FS) (string, error) {
 	text, err := fs.ReadFile(tree, "version.mk")
+	if escape.Is(err) {
+		return "", outside("version.mk")
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
 	m := versionLine.FindSubmatch(text)
 	_, missing := fs.Stat(tree, "src/nvidia")
+	if escape.Is(missing) {
+		return "", outside("src/nvidia")
+	}
 	if missing != nil {
 		return "", kernelPartOnly(tree, text, m)
 	}

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+
+	"mkp2pimg/internal/escape"
 )
 
 // UndoFile is the file at the top of an edited tree that [Revert] reads: what each edit replaced.
@@ -126,8 +128,13 @@ type RevertedFile struct {
 // changed since, or the record is missing or of no use, the error is a [*RevertError].
 // A tree without edits is left alone. Edits that came as patches have no record: they stay, which is
 // a [*RevertError] as well, beside the account of what was taken back.
-func Revert(dir string) (*Reverted, error) {
-	tree := os.DirFS(dir)
+func Revert(dir string) (done *Reverted, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	tree := root.FS()
 	text, record, err := readUndo(tree)
 	if err != nil {
 		return nil, err
@@ -142,11 +149,7 @@ func Revert(dir string) (*Reverted, error) {
 	if err := replace(dir, changes); err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	return done, errors.Join(root.Remove(UndoFile), root.Close(), unrecorded(tree))
+	return done, errors.Join(root.Remove(UndoFile), unrecorded(tree))
 }
 
 // takeBack works out the files without the edits.
@@ -156,6 +159,10 @@ func (u undo) takeBack(tree fs.FS) ([]change, *Reverted, error) {
 	done := &Reverted{Edits: []string{}, Files: []RevertedFile{}}
 	for _, e := range slices.Backward(u.Edits) {
 		f, err := src.file(e.File)
+		var elsewhere *TreeError
+		if errors.As(err, &elsewhere) {
+			return nil, nil, &RevertError{fmt.Sprintf("%s names %s, which lies outside of the tree", UndoFile, e.File)}
+		}
 		if err != nil {
 			return nil, nil, err
 		}
@@ -189,7 +196,7 @@ func (u undo) takeBack(tree fs.FS) ([]change, *Reverted, error) {
 func unrecorded(tree fs.FS) error {
 	for _, name := range files(append(P2P(All), Compat(nil)...)) {
 		text, err := fs.ReadFile(tree, name)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || escape.Is(err) {
 			continue
 		}
 		if err != nil {

@@ -2,10 +2,12 @@ package patch
 
 import (
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -152,7 +154,9 @@ func TestRevertStaysInTheTree(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, UndoFile), record, 0o644))
 			_, err = Revert(dir)
-			assert.Error(t, err)
+			var revert *RevertError
+			require.ErrorAs(t, err, &revert)
+			assert.ErrorContains(t, err, file+", which lies outside of the tree")
 			text, err := os.ReadFile(outside)
 			require.NoError(t, err)
 			assert.Equal(t, "new\n", string(text))
@@ -193,4 +197,30 @@ func FuzzTakeBack(f *testing.F) {
 		}
 		assert.Len(t, done.Files, len(changes))
 	})
+}
+
+// A tree of someone else stays theirs when root edits it.
+func TestOwnersStay(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may give files away")
+	}
+	const uid, gid = 1234, 1235
+	dir := writeTree(t, loadTree(t, "c"))
+	require.NoError(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, uid, gid))
+	}))
+	owned := func() {
+		require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
+			info, err := d.Info()
+			require.NoError(t, err)
+			stat := info.Sys().(*syscall.Stat_t)
+			assert.Equal(t, [2]uint32{uid, gid}, [2]uint32{stat.Uid, stat.Gid}, path)
+			return nil
+		}))
+	}
+	edit(t, dir, All)
+	owned()
+	_, err := Revert(dir)
+	require.NoError(t, err)
+	owned()
 }

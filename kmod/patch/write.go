@@ -5,16 +5,20 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/google/renameio/v2"
+
+	"mkp2pimg/internal/escape"
 )
 
 // Write brings the edits to the tree in dir, which must hold the files that were planned over.
 // All changed files are written beside their targets before the first is put in place; if one
-// can't be put in place, those before it are set back. Nothing is written if an edit was refused.
+// can't be put in place, those before it are set back. Modes and owners stay as they are. Nothing is written if an edit was refused.
 func (r *Result) Write(dir string) error {
 	if err := r.refused(); err != nil {
 		return err
@@ -66,25 +70,47 @@ func replace(dir string, changes []change) (err error) {
 	return nil
 }
 
-// stage writes the new text of a file beside it.
+// stage writes the new text of a file beside it. The owner is that of the file, or of the directory of a
+// new one: root may edit the tree of someone else.
 func (c change) stage(root *os.Root, dir string) (*renameio.PendingFile, error) {
 	now, err := fs.ReadFile(root.FS(), c.name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && c.old == nil:
+	case escape.Is(err):
+		return nil, outside(c.name)
 	case err != nil:
 		return nil, err
 	case string(now) != string(c.old):
 		return nil, errors.New("the file changed since it was read; run it again")
 	}
-	p, err := renameio.NewPendingFile(filepath.Join(dir, filepath.FromSlash(c.name)),
+	target := filepath.Join(dir, filepath.FromSlash(c.name))
+	p, err := renameio.NewPendingFile(target, renameio.WithTempDir(filepath.Dir(target)),
 		renameio.WithPermissions(0o644), renameio.WithExistingPermissions())
 	if err != nil {
 		return nil, err
+	}
+	owned := c.name
+	if c.old == nil {
+		owned = path.Dir(c.name)
+	}
+	if info, err := root.Stat(owned); err == nil {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			_ = p.Chown(int(stat.Uid), int(stat.Gid)) // who may not do so leaves files of their own, as with any editor
+		}
 	}
 	if _, err := p.Write(c.new); err != nil {
 		return nil, errors.Join(err, p.Cleanup())
 	}
 	return p, nil
+}
+
+// put carries out a single change.
+func (c change) put(root *os.Root, dir string) error {
+	p, err := c.stage(root, dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.CloseAtomicallyReplace(), p.Cleanup())
 }
 
 // restore takes changes back.
@@ -95,7 +121,7 @@ func restore(root *os.Root, dir string, changes []change) error {
 		if c.old == nil {
 			err = root.Remove(c.name)
 		} else {
-			err = renameio.WriteFile(filepath.Join(dir, filepath.FromSlash(c.name)), c.old, 0, renameio.WithExistingPermissions())
+			err = change{c.name, c.new, c.old}.put(root, dir)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("set back %s: %w", c.name, err))

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -59,6 +61,9 @@ func gitSource(where, ref string, remote bool) (*Source, error) {
 func local(_ context.Context, where, ref string) (*object.Commit, error) {
 	repo, err := git.PlainOpen(where)
 	if errors.Is(err, git.ErrRepositoryNotExists) {
+		if _, err := os.Stat(filepath.Join(where, versionFile)); err == nil {
+			return nil, fmt.Errorf("a tree without a git repository has no commits: leave out %q", "#"+ref)
+		}
 		return nil, fmt.Errorf("there is neither %s nor a git repository", versionFile)
 	}
 	if err != nil {

@@ -128,6 +128,13 @@ func TestFindErrors(t *testing.T) {
 	_, err = s.Open(t.Context())
 	require.ErrorContains(t, err, "there is neither version.mk nor a git repository")
 
+	tree := t.TempDir()
+	fill(t, tree, clean)
+	s, err = Find(tree+"#580.142", "")
+	require.NoError(t, err)
+	_, err = s.Open(t.Context())
+	require.ErrorContains(t, err, `a tree without a git repository has no commits: leave out "#580.142"`)
+
 	_, err = Top(dir)
 	require.ErrorContains(t, err, "is it the source of NVIDIA's open kernel modules?")
 }
