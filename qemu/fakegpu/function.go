@@ -22,6 +22,9 @@ type function struct {
 	at      offsets
 	powerOn space
 
+	// moved has an element when the place of a BAR may have changed.
+	moved chan struct{}
+
 	mu  sync.Mutex
 	now space
 }
@@ -46,12 +49,12 @@ const (
 
 // newFunction makes a function without capabilities.
 func newFunction(h header, bars []BAR) *function {
-	f := &function{bars: map[int]BAR{}}
+	f := &function{bars: map[int]BAR{}, moved: make(chan struct{}, 1)}
 	s := &f.powerOn
 	s.set16(0x00, Vendor, 0)
 	s.set16(0x02, h.device, 0)
-	s.set16(0x04, 0, 0x0547) // I/O, memory, bus master, parity, SERR#, INTx disable
-	s.clear16(0x06, 0xf900)  // errors in Status
+	s.set16(commandRegister, 0, 0x0547) // I/O, memory, bus master, parity, SERR#, INTx disable
+	s.clear16(0x06, 0xf900)             // errors in Status
 	s.set32(0x08, h.class<<8|uint32(h.revision), 0)
 	s.write[0x0c] = 0xff // cache line size
 	s.set16(0x2c, SubsystemVendor, 0)
@@ -67,8 +70,12 @@ func newFunction(h header, bars []BAR) *function {
 	return f
 }
 
-// firstBAR is the offset of BAR 0.
-const firstBAR = 0x10
+// Registers in the first 64 bytes, PCIe 6.0, 7.5.1.
+const (
+	commandRegister = 0x04
+	commandMemory   = 1 << 1
+	firstBAR        = 0x10
+)
 
 // bar gives a base address register its type and, by its writable bits, its
 // size; the address becomes 0.
@@ -103,6 +110,15 @@ func (f *function) Reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.now = f.powerOn
+	f.tell()
+}
+
+// tell says that the place of a BAR may have changed.
+func (f *function) tell() {
+	select {
+	case f.moved <- struct{}{}:
+	default: // who follows has not looked yet
+	}
 }
 
 // ReadRegion implements [vfiouser.Device].
@@ -166,6 +182,9 @@ func (f *function) writeConfig(p []byte, off int) {
 	const flr = expDevCtl + 1
 	if i := f.at.express + flr - off; i >= 0 && i < len(p) && p[i]&(devCtlFLR>>8) != 0 && f.hasFLR() {
 		f.now = f.powerOn
+	}
+	if off < firstBAR+24 {
+		f.tell()
 	}
 }
 

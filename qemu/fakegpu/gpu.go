@@ -34,11 +34,12 @@ type Config struct {
 // A GPU is an emulated board. Its functions are served separately, each by
 // [vfiouser.Serve].
 type GPU struct {
-	display *function
-	audio   *function // nil when the board has none
-	fb      BAR
-	vram    *VRAM
-	owned   bool
+	display  *function
+	audio    *function // nil when the board has none
+	aperture *aperture
+	fb       BAR
+	vram     *VRAM
+	owned    bool
 }
 
 // New makes the board that c describes. An error names the field at fault.
@@ -58,6 +59,7 @@ func New(c Config) (*GPU, error) {
 			c.Model.Name, g.vram.Size(), fb.Index, fb.largest())
 	}
 	g.display = newDisplay(c, fb, g.vram)
+	g.aperture = newAperture(fb, g.vram)
 	if c.Model.Audio != 0 {
 		g.audio = newAudio(c)
 	}
