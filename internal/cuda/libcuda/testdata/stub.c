@@ -54,8 +54,15 @@ CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 	return 0;
 }
 CUresult cuMemFree_v2(CUdeviceptr p) { NEED_CONTEXT(); free((void *)(uintptr_t)p); return 0; }
-CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags) { NEED_CONTEXT(); *p = malloc(n); return flags == 1 ? 0 : 1; }
+CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags) { NEED_CONTEXT(); *p = malloc(n); return flags == 3 ? 0 : 1; }
 CUresult cuMemFreeHost(void *p) { NEED_CONTEXT(); free(p); return 0; }
+CUresult cuMemGetInfo_v2(size_t *f, size_t *t)
+{
+	NEED_CONTEXT();
+	*t = (size_t)(DEVICE(current) + 1) << 34;
+	*f = *t / 2;
+	return 0;
+}
 CUresult cuStreamCreate(handle *s, unsigned flags) { NEED_CONTEXT(); *s = current; return flags == 1 ? 0 : 1; }
 CUresult cuStreamDestroy_v2(handle s) { return s == current ? 0 : 400; }
 CUresult cuStreamQuery(handle s) { return s != current ? 400 : polls++ % 2 ? 0 : 600; }
@@ -115,7 +122,7 @@ CUresult cuLaunchKernel(handle f, unsigned gx, unsigned gy, unsigned gz, unsigne
 			unsigned shared, handle s, uint64_t **params, void **extra)
 {
 	NEED_CONTEXT();
-	if (!f || s != current || gy * gz * by * bz != 1 || shared || extra)
+	if (!f || !bx || s != current || gy * gz * by * bz != 1 || shared || extra)
 		return 1;
 	*(uint64_t *)(uintptr_t)*params[0] = *params[1] + 10 * *params[2] + 100 * *params[3] + 1000 * gx + 1000000 * bx;
 	return 0;
