@@ -14,12 +14,13 @@ import (
 )
 
 // What a child is for: the value of --child, with an argument after a colon for
-// the last two.
+// the last three.
 const (
 	partEnumerate = "enumerate"
-	partHold      = "hold"   // keep the driver and all GPUs awake until killed
-	partDevice    = "device" // BDF
-	partPair      = "pair"   // BDF,BDF
+	partHold      = "hold"    // keep the driver and all GPUs awake until killed
+	partDevice    = "device"  // BDF
+	partPair      = "pair"    // BDF,BDF
+	partTraffic   = "traffic" // a measure.Traffic to measure, as JSON
 )
 
 // A message is a line of a child's standard output. Each one replaces the one
@@ -28,6 +29,7 @@ type message struct {
 	Inventory *measure.Inventory `json:"inventory,omitempty"`
 	Device    *measure.Device    `json:"device,omitempty"`
 	Pair      *measure.Pair      `json:"pair,omitempty"`
+	Traffic   *measure.Traffic   `json:"traffic,omitempty"`
 	Problem   *measure.Problem   `json:"problem,omitempty"`
 }
 
@@ -90,20 +92,41 @@ func part(ctx context.Context, o options, send func(message), open opener) error
 		inv.Library, inv.DriverVersion = path, moduleVersion()
 		send(message{Inventory: &inv})
 	case partDevice:
+		sensors := readSensors(arg)
 		d := measure.ProbeDevice(ctx, drv, arg, o.settings, func(d measure.Device) {
+			sensors.sample(d.Step)
 			if w.progress(d.Step) {
 				send(message{Device: &d})
 			}
 		})
+		d.Watch = &measure.Watch{Sensors: sensors.end()}
 		send(message{Device: &d})
 	case partPair:
 		initiator, peer, _ := strings.Cut(arg, ",")
-		p := measure.ProbePair(ctx, drv, initiator, peer, o.settings, func(p measure.Pair) {
+		sensors := readSensors(initiator, peer)
+		place, _ := locate(sysPCI, peer)
+		p := measure.ProbePair(ctx, drv, initiator, peer, place.BAR1, o.settings, func(p measure.Pair) {
+			sensors.sample(p.Step)
 			if w.progress(p.Step) {
 				send(message{Pair: &p})
 			}
 		})
+		p.Watch = &measure.Watch{Sensors: sensors.end()}
 		send(message{Pair: &p})
+	case partTraffic:
+		var t measure.Traffic
+		if err := json.Unmarshal([]byte(arg), &t); err != nil {
+			return fmt.Errorf("--child %s: %w", partTraffic, err)
+		}
+		sensors := readSensors(t.Ends()...)
+		t = measure.ProbeTraffic(ctx, drv, t, o.settings, func(t measure.Traffic) {
+			sensors.sample(t.Step)
+			if w.progress(t.Step) {
+				send(message{Traffic: &t})
+			}
+		})
+		t.Watch = &measure.Watch{Sensors: sensors.end()}
+		send(message{Traffic: &t})
 	default:
 		return fmt.Errorf("--child %s: no such part", o.child)
 	}

@@ -26,7 +26,7 @@ const scenarioEnv = "P2PBW_TEST_SCENARIO"
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(scenarioEnv); name != "" {
-		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr, func(string) (cuda.Driver, string, error) {
+		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, func(string) (cuda.Driver, string, error) {
 			return scenarios[name]()
 		}))
 	}
@@ -101,7 +101,7 @@ func measureIn(t *testing.T, scenario string, args ...string) (int, measure.Resu
 	t.Setenv(scenarioEnv, scenario)
 	var stdout, stderr bytes.Buffer
 	args = append([]string{"--json", "--size=1MiB", "--seed=1"}, args...)
-	code := run(t.Context(), args, &stdout, &stderr, func(string) (cuda.Driver, string, error) {
+	code := run(t.Context(), args, nil, &stdout, &stderr, func(string) (cuda.Driver, string, error) {
 		t.Error("the parent opened the driver")
 		return nil, "", nil
 	})
@@ -208,7 +208,7 @@ func TestStuckChildIsKilled(t *testing.T) {
 func TestInterruptedRunIsInconclusive(t *testing.T) {
 	t.Setenv(scenarioEnv, "two")
 	ctx, cancel := context.WithCancel(t.Context())
-	o, err := parse([]string{"--size=1MiB"}, os.Stderr)
+	o, err := parse([]string{"--size=1MiB"}, nil, os.Stderr)
 	require.NoError(t, err)
 	// The first line of progress is that of the first GPU.
 	r := parent{options: o, log: writerFunc(func(b []byte) (int, error) {
@@ -252,7 +252,7 @@ func TestUsage(t *testing.T) {
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			code := run(t.Context(), []string{tc.args}, &stdout, &stderr, nil)
+			code := run(t.Context(), []string{tc.args}, nil, &stdout, &stderr, nil)
 			assert.Equal(t, exitUsage, code)
 			assert.Contains(t, stderr.String(), tc.want)
 			assert.Contains(t, stderr.String(), "--help")
@@ -263,13 +263,13 @@ func TestUsage(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	assert.Zero(t, run(t.Context(), []string{"--help"}, &stdout, &stderr, nil))
+	assert.Zero(t, run(t.Context(), []string{"--help"}, nil, &stdout, &stderr, nil))
 	assert.Contains(t, stderr.String(), "Exit codes:")
 }
 
 func TestSizes(t *testing.T) {
 	for text, want := range map[string]int64{"65536": 65536, "64KiB": 65536, "512MiB": 512 << 20, "2GiB": 2 << 30} {
-		o, err := parse([]string{"--size", text}, os.Stderr)
+		o, err := parse([]string{"--size", text}, nil, os.Stderr)
 		require.NoError(t, err)
 		assert.Equal(t, want, o.settings.Size, text)
 	}

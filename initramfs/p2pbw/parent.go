@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -21,15 +22,18 @@ const enumerateTimeout = 2 * time.Minute
 // that it always comes to an end.
 type parent struct {
 	options
-	log io.Writer // progress, a line per part
+	log       io.Writer // progress, a line per part
+	sys       string    // where the kernel shows PCI functions
+	kernelLog string    // the kernel's log
 }
 
 // run measures what the options ask for. It returns a whole and judged result
 // even if everything failed.
 func (p parent) run(ctx context.Context) measure.Result {
+	began := time.Now()
 	r := measure.Result{
 		Version:  measure.Version,
-		Started:  time.Now().UTC().Truncate(time.Second),
+		Started:  began.UTC().Truncate(time.Second),
 		Settings: p.settings,
 		Devices:  []measure.Device{},
 		Pairs:    []measure.Pair{},
@@ -46,6 +50,7 @@ func (p parent) run(ctx context.Context) measure.Result {
 		p.measure(ctx, &r)
 	}
 	r.Verdict, r.Reason = measure.Judge(r)
+	r.Seconds = time.Since(began).Seconds()
 	return r
 }
 
@@ -64,7 +69,7 @@ func (p parent) unfit(gpus []cuda.DeviceInfo) *measure.Problem {
 	return nil
 }
 
-// measure fills in the devices and pairs of r.
+// measure fills in the devices, pairs and traffic of r.
 func (p parent) measure(ctx context.Context, r *measure.Result) {
 	gpus := r.Inventory.GPUs
 	chosen := func(a, b string) bool {
@@ -88,10 +93,36 @@ func (p parent) measure(ctx context.Context, r *measure.Result) {
 			p.logf("%s to %s: %s: %s", pair.Initiator, pair.Peer, pair.Verdict, pair.Reason)
 		}
 	}
+	if p.traffic && len(p.pairs) == 0 {
+		p.together(ctx, r)
+	}
+}
+
+// together measures what several pairs do at the same time, of those that do
+// well by themselves.
+func (p parent) together(ctx context.Context, r *measure.Result) {
+	var bdfs []string
+	fabric := p.fabric
+	for _, g := range r.Inventory.GPUs {
+		bdfs = append(bdfs, g.BDF)
+		place, _ := locate(p.sys, g.BDF)
+		fabric.Places = append(fabric.Places, place)
+	}
+	for _, t := range measure.Plan(bdfs, fabric, p.settings) {
+		if bad := r.Unfit(t); bad != "" {
+			p.logf("%s: not tried, as %s", t.Name(), bad)
+			continue
+		}
+		t = p.trafficIn(ctx, t, r.Inventory.GPUs)
+		t.Verdict, t.Reason = measure.JudgeTraffic(t, r.Traffic)
+		r.Traffic = append(r.Traffic, t)
+		p.logf("%s: %s: %s", t.Name(), t.Verdict, t.Reason)
+	}
 }
 
 func (p parent) device(ctx context.Context, g cuda.DeviceInfo) measure.Device {
-	out := p.measureIn(ctx, partDevice+":"+g.BDF, g)
+	began := time.Now()
+	out, seen := p.measureIn(ctx, partDevice+":"+g.BDF, g)
 	d := measure.Device{BDF: g.BDF, Measurements: []measure.Measurement{}, Checks: []measure.Check{}}
 	if out.last.Device != nil {
 		d = *out.last.Device
@@ -99,13 +130,15 @@ func (p parent) device(ctx context.Context, g cuda.DeviceInfo) measure.Device {
 	if problem := out.problem(); problem != nil {
 		d.Problem = problem
 	}
+	d.Watch = seen.With(d.Watch)
+	d.Seconds = time.Since(began).Seconds()
 	d.Verdict, d.Reason = measure.JudgeDevice(d)
 	return d
 }
 
 func (p parent) pair(ctx context.Context, a, b cuda.DeviceInfo) measure.Pair {
 	began := time.Now()
-	out := p.measureIn(ctx, partPair+":"+a.BDF+","+b.BDF, a, b)
+	out, seen := p.measureIn(ctx, partPair+":"+a.BDF+","+b.BDF, a, b)
 	pair := measure.Pair{Initiator: a.BDF, Peer: b.BDF, Measurements: []measure.Measurement{}, Checks: []measure.Check{}}
 	if out.last.Pair != nil {
 		pair = *out.last.Pair
@@ -113,17 +146,50 @@ func (p parent) pair(ctx context.Context, a, b cuda.DeviceInfo) measure.Pair {
 	if problem := out.problem(); problem != nil {
 		pair.Problem = problem
 	}
+	pair.Watch = seen.With(pair.Watch)
+	pair.Ceiling = p.fabric.Ceiling(a.BDF, b.BDF)
 	pair.Seconds = time.Since(began).Seconds()
-	pair.Verdict, pair.Reason = measure.JudgePair(pair, p.settings)
+	pair.Ways, pair.Verdict, pair.Reason = measure.JudgePair(pair, p.settings)
 	return pair
 }
 
-// measureIn runs part in a child of its own, unless ctx has ended.
-func (p parent) measureIn(ctx context.Context, part string, gpus ...cuda.DeviceInfo) outcome {
-	if ctx.Err() != nil {
-		return outcome{err: errInterrupted, kind: measure.Interrupted}
+// trafficIn measures t in a child.
+func (p parent) trafficIn(ctx context.Context, t measure.Traffic, all []cuda.DeviceInfo) measure.Traffic {
+	began := time.Now()
+	var gpus []cuda.DeviceInfo
+	for _, bdf := range t.Ends() {
+		gpus = append(gpus, all[slices.IndexFunc(all, func(g cuda.DeviceInfo) bool { return g.BDF == bdf })])
 	}
-	return p.start(ctx, part, gpus).wait(ctx, p.timeout+grace)
+	text, err := json.Marshal(t)
+	if err != nil {
+		panic(err) // a traffic holds nothing that has no JSON form
+	}
+	out, seen := p.measureIn(ctx, partTraffic+":"+string(text), gpus...)
+	if out.last.Traffic != nil {
+		t = *out.last.Traffic
+	}
+	if problem := out.problem(); problem != nil {
+		t.Problem = problem
+	}
+	t.Watch = seen.With(t.Watch)
+	t.Seconds = time.Since(began).Seconds()
+	return t
+}
+
+// measureIn runs part in a child of its own, unless ctx has ended, and watches
+// the links of its GPUs and the kernel's log meanwhile.
+func (p parent) measureIn(ctx context.Context, part string, gpus ...cuda.DeviceInfo) (outcome, *measure.Watch) {
+	if ctx.Err() != nil {
+		return outcome{err: errInterrupted, kind: measure.Interrupted}, nil
+	}
+	var bdfs []string
+	for _, g := range gpus {
+		bdfs = append(bdfs, g.BDF)
+	}
+	child := p.start(ctx, part, gpus)
+	o := observe(p.sys, p.kernelLog, bdfs, child.loaded)
+	out := child.wait(ctx, p.timeout+grace)
+	return out, o.end()
 }
 
 func (p parent) logf(format string, args ...any) {
@@ -131,19 +197,11 @@ func (p parent) logf(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.log, format+"\n", args...)
 }
 
-// start starts a child for part, which sees only the given GPUs, or all.
+// start starts a child for part, which sees only the given GPUs, or all. It gets
+// the command line of this process, and the seed chosen here.
 func (p parent) start(ctx context.Context, part string, gpus []cuda.DeviceInfo) *process {
-	args := []string{
-		"--child=" + part,
-		"--size=" + strconv.FormatInt(p.settings.Size, 10),
-		"--samples=" + strconv.Itoa(p.settings.Samples),
-		"--min=" + strconv.FormatFloat(p.settings.MinGBps, 'g', -1, 64),
-		"--full=" + strconv.FormatBool(p.settings.Full),
-		"--staged=" + strconv.FormatBool(p.settings.Staged),
-		"--seed=" + strconv.FormatUint(p.settings.Seed, 10),
-		"--timeout=" + p.timeout.String(),
-		"--libcuda=" + p.libcuda,
-	}
+	seed := "--seed=" + strconv.FormatUint(p.settings.Seed, 10)
+	args := append(slices.Clone(p.args), seed, "--child="+part)
 	return startProcess(ctx, args, visible(gpus))
 }
 

@@ -122,6 +122,22 @@ func (p *process) read(out io.Reader) error {
 	}
 }
 
+// loaded tells whether the child's last message was that it loads a link.
+func (p *process) loaded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := p.last
+	switch {
+	case m.Pair != nil:
+		return measure.Loading(m.Pair.Step)
+	case m.Device != nil:
+		return measure.Loading(m.Device.Step)
+	case m.Traffic != nil:
+		return measure.Loading(m.Traffic.Step)
+	}
+	return false
+}
+
 // wait waits for the child to end. It kills the child if nothing is heard from it
 // for longer than timeout, or if ctx ends, and returns soon after that even if
 // the child can't be killed.

@@ -3,6 +3,8 @@ package measure
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,28 +20,29 @@ const (
 	bdf1 = "0000:42:00.0"
 )
 
-// system returns two GPUs with a link of 0.4 GB/s, 0.2 GB/s when staged. It is
-// slow so that few copies fill the time of a sample.
+// system returns two GPUs with a link of 4 MB/s, 2 MB/s when staged. It is slow
+// so that few copies fill the time of a sample.
 func system() *fake.System {
 	gpu := func(bdf string) fake.GPU {
 		return fake.GPU{
-			Info:     cuda.DeviceInfo{BDF: bdf, Name: "Simulated GPU", Memory: 1 << 30, SMs: 128, ComputeMajor: 8, ComputeMinor: 9},
-			HostGBps: 0.5,
-			Copy:     0.8,
+			Info:     cuda.DeviceInfo{BDF: bdf, Name: "Simulated GPU", Memory: 1 << 30, SMs: 4, ComputeMajor: 8, ComputeMinor: 9},
+			HostGBps: 0.005,
+			Copy:     0.008,
+			Latency:  300 * time.Nanosecond,
 		}
 	}
 	return &fake.System{
 		CUDA: 13000,
 		GPUs: []fake.GPU{gpu(bdf0), gpu(bdf1)},
 		Default: fake.Link{
-			GBps: 0.4, StagedGBps: 0.2,
+			GBps: 0.004, StagedGBps: 0.002, Latency: time.Microsecond,
 			Attributes: cuda.P2PAttributes{PerformanceRank: 1, Access: true},
 		},
 	}
 }
 
 // quick are settings for a test: the buffer is one window.
-var quick = Settings{Size: 1 << 20, Samples: 10, Staged: true, Seed: 1}
+var quick = Settings{Size: 64 << 10, Samples: 10, Staged: true, Seed: 1, Window: 512 << 10, SlowFraction: DefaultSlowFraction}
 
 // large returns quick with a buffer of several windows.
 func large() Settings {
@@ -52,7 +55,25 @@ func measurePair(t *testing.T, sys *fake.System, set Settings) Pair {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	return ProbePair(ctx, sys, bdf0, bdf1, set, func(Pair) {})
+	return ProbePair(ctx, sys, bdf0, bdf1, 0, set, func(Pair) {})
+}
+
+// medians returns the medians of measurements in the order that they were made.
+func medians(ms []Measurement) map[string]float64 {
+	all := map[string]float64{}
+	for _, m := range ms {
+		all[fmt.Sprintf("%s %s %s %s", m.Quantity, m.Direction, m.Method, m.Load)] = m.Median
+	}
+	return all
+}
+
+// near checks that got has the keys of want with about the same values.
+func near(t *testing.T, want, got map[string]float64) {
+	t.Helper()
+	for name, v := range want {
+		assert.InEpsilon(t, v, got[name], 0.01, name)
+	}
+	assert.Len(t, got, len(want), "%v", got)
 }
 
 func TestEnumerate(t *testing.T) {
@@ -65,40 +86,94 @@ func TestEnumerate(t *testing.T) {
 
 func TestGoodPair(t *testing.T) {
 	sys := system()
-	p := measurePair(t, sys, large())
+	set := quick
+	set.Opposed, set.Latency, set.Sweep = true, true, []int64{4 << 10, 128 << 10}
+	p := measurePair(t, sys, set)
 	require.Nil(t, p.Problem)
-	assert.Equal(t, OK, p.Verdict)
-	assert.Equal(t, "write 0.40 GB/s, read 0.40 GB/s, data verified by its owner", p.Reason)
+	assert.Equal(t, OK, p.Verdict, p.Reason)
+	assert.Equal(t, "write 0.00 GB/s, read 0.00 GB/s, data verified by its owner", p.Reason)
 	assert.True(t, p.CanAccess)
 	assert.Equal(t, 1, p.Attributes.PerformanceRank)
 	assert.Empty(t, p.Step)
-	require.Len(t, p.Measurements, 3)
-	for i, want := range []struct {
-		d    Direction
-		m    Method
-		gbps float64
-	}{{Write, Staged, 0.2}, {Write, CE, 0.4}, {Read, CE, 0.4}} {
-		m := p.Measurements[i]
-		assert.Equal(t, want.d, m.Direction)
-		assert.Equal(t, want.m, m.Method)
-		assert.Equal(t, GBps, m.Unit)
-		assert.Len(t, m.Samples, quick.Samples)
-		assert.InDelta(t, want.gbps, m.Median, 0.001)
+	near(t, map[string]float64{
+		"bandwidth write staged ": 0.002, "bandwidth read staged ": 0.002,
+		"bandwidth write ce ": 0.004, "bandwidth read ce ": 0.004, "bandwidth write sm ": 0.004, "bandwidth read sm ": 0.004,
+		"bandwidth write ce opposed": 0.004, "bandwidth read ce opposed": 0.004, "bandwidth write sm opposed": 0.004, "bandwidth read sm opposed": 0.004,
+		"bandwidth write ce total": 0.008, "bandwidth read ce total": 0.008, "bandwidth write sm total": 0.008, "bandwidth read sm total": 0.008,
+		"load-latency read sm ": 1000, "flag-latency write sm ": 2000, "issue-rate write ce ": 0.004e9 / 16,
+	}, medians(p.Measurements))
+	for _, m := range append(p.Measurements, p.Sweep...) {
+		assert.Len(t, m.Samples, set.Samples)
 	}
-	require.Len(t, p.Checks, 4)
+	require.Len(t, p.Sweep, 8)
+	for i, m := range p.Sweep {
+		assert.Equal(t, set.Sweep[i%2], m.Size)
+		assert.InEpsilon(t, 0.004, m.Median, 0.01)
+	}
+	seen := map[Phase]int{}
 	for _, c := range p.Checks {
-		assert.Zero(t, c.Wrong)
+		seen[c.Phase]++
+		assert.False(t, c.Failed())
 		assert.Positive(t, c.Bytes)
-		assert.Less(t, c.Bytes, large().Size, "windows only")
 	}
+	assert.Equal(t, map[Phase]int{Before: 8, After: 8, Handshake: 2, Reached: 8, Together: 16, Swept: 16}, seen)
+	assert.Equal(t, &Atomics{Want: 2 * atomicThreads * atomicAdds, Got: 2 * atomicThreads * atomicAdds}, p.Atomics)
+	assert.True(t, p.Atomics.Work())
+	require.Len(t, p.Ways, 4)
+	for _, w := range p.Ways {
+		assert.Equal(t, OK, w.Verdict)
+		assert.InEpsilon(t, 2, w.OnOff, 0.01)
+	}
+	assert.Positive(t, p.VerifySeconds)
+	assert.Less(t, p.VerifySeconds, p.Seconds)
 	assert.Zero(t, sys.Allocations(), "memory left allocated")
 }
 
-func TestFullVerifiesTheWholeBuffer(t *testing.T) {
-	set := large()
-	set.Full = true
-	for _, c := range measurePair(t, system(), set).Checks {
-		assert.Equal(t, set.Size, c.Bytes)
+// The owner's kernel verifies all of a buffer, the host windows of it.
+func TestWhatIsVerified(t *testing.T) {
+	sys := system()
+	sys.Default.GBps = 0.4
+	p := measurePair(t, sys, large())
+	require.Equal(t, OK, p.Verdict, p.Reason)
+	for _, c := range p.Checks {
+		switch {
+		case c.Phase != Before && c.Phase != After:
+		case c.Reader == BySM:
+			assert.Equal(t, large().Size, c.Bytes)
+		default:
+			assert.Less(t, c.Bytes, large().Size)
+		}
+	}
+}
+
+func TestReach(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		set     func(*Settings)
+		memory  int64
+		size    int64
+		windows int // 0: more than one
+	}{
+		{"all that is free", func(s *Settings) { s.Window = 0 }, reserve + 4<<20, 2 << 20, 0},
+		{"as much as asked for", func(*Settings) {}, 1 << 30, 512 << 10, 0},
+		{"all of it verified", func(s *Settings) { s.Full = true }, 1 << 30, 512 << 10, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			set := quick
+			set.Staged = false
+			tc.set(&set)
+			sys := system()
+			sys.GPUs[1].Info.Memory = tc.memory
+			p := measurePair(t, sys, set)
+			require.Equal(t, OK, p.Verdict, p.Reason)
+			assert.Equal(t, tc.size, p.Reach.Size)
+			assert.Equal(t, tc.memory, p.Reach.Memory)
+			if tc.windows > 0 {
+				assert.Len(t, p.Reach.Windows, tc.windows)
+			} else {
+				assert.Greater(t, len(p.Reach.Windows), 1)
+			}
+		})
 	}
 }
 
@@ -111,55 +186,67 @@ func TestFaults(t *testing.T) {
 		name    string
 		damage  func(*fake.Link)
 		verdict Verdict
-		reason  string    // part of it
-		kind    WrongKind // of the first wrong word
-		phase   Phase     // of the failed check
+		reason  string      // part of it
+		ways    []Verdict   // write and read by CE, write and read by SM
+		kinds   []WrongKind // of which the first wrong word is
+		phase   Phase       // of the first failed check
 		mirror  bool
 	}{
 		{name: "writes go to a private mirror", damage: func(l *fake.Link) { l.Mirror = true },
-			verdict: WrongData, kind: Unwritten, phase: Before, mirror: true, reason: "its mapping of the peer leads elsewhere"},
+			verdict: WrongData, ways: []Verdict{WrongData, WrongData, WrongData, WrongData}, kinds: []WrongKind{Unwritten}, phase: Before, mirror: true, reason: "its mapping of the peer leads elsewhere"},
 		{name: "writes are lost", damage: func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Drop} },
-			verdict: WrongData, kind: Unwritten, phase: Before, reason: "write, before the load"},
+			verdict: WrongData, ways: []Verdict{WrongData, OK, WrongData, OK}, kinds: []WrongKind{Unwritten}, phase: Before, reason: "write by ce, before the load"},
 		{name: "reads give zeros, writes are fine", damage: func(l *fake.Link) { l.Read = fake.Fault{Kind: fake.Clear} },
-			verdict: WrongData, kind: Zero, phase: Before, reason: "read, before the load"},
+			verdict: WrongData, ways: []Verdict{OK, WrongData, OK, WrongData}, kinds: []WrongKind{Zero}, phase: Before, reason: "read by ce, before the load"},
 		{name: "reads give all ones", damage: func(l *fake.Link) { l.Read = fake.Fault{Kind: fake.Ones} },
-			verdict: WrongData, kind: Ones, phase: Before},
+			verdict: WrongData, ways: []Verdict{OK, WrongData, OK, WrongData}, kinds: []WrongKind{Ones}, phase: Before},
+		{name: "only stores of kernels are lost", damage: func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Drop, Only: fake.SM, Size: 4096} },
+			verdict: WrongData, ways: []Verdict{OK, OK, WrongData, OK}, kinds: []WrongKind{Unwritten}, phase: Before, reason: "write by sm"},
+		{name: "only reads of the copy engine are wrong", damage: func(l *fake.Link) { l.Read = fake.Fault{Kind: fake.Clear, Only: fake.CE} },
+			verdict: WrongData, ways: []Verdict{OK, WrongData, OK, OK}, kinds: []WrongKind{Zero}, phase: Before, reason: "read by ce"},
 		{name: "one bit per page is flipped in reads", damage: func(l *fake.Link) { l.Read = fake.Fault{Kind: fake.Flip} },
-			verdict: WrongData, kind: Foreign, phase: Before},
+			verdict: WrongData, kinds: []WrongKind{Foreign}, phase: Before},
 		{name: "the first page is not written", damage: func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Drop, Size: 4096} },
-			verdict: WrongData, kind: Unwritten, phase: Before, reason: "the first at offset 0x0"},
+			verdict: WrongData, kinds: []WrongKind{Unwritten}, phase: Before, reason: "the first at offset 0x0"},
 		{name: "the last page is not written", damage: func(l *fake.Link) {
 			l.Write = fake.Fault{Kind: fake.Drop, Offset: quick.Size - 4096, Size: 4096}
-		}, verdict: WrongData, kind: Unwritten, phase: Before, reason: "0xff000"},
+		}, verdict: WrongData, kinds: []WrongKind{Unwritten}, phase: Before, reason: "0xf000"},
 		{name: "the mapping is off by 4 KiB", damage: func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Shift, Shift: 4096} },
-			verdict: WrongData, kind: Misplaced, phase: Before, reason: "misplaced from 0x1000"},
+			verdict: WrongData, kinds: []WrongKind{Misplaced}, phase: Before, reason: "misplaced from 0x1000"},
+		{name: "the mapping repeats itself behind the buffers", damage: func(l *fake.Link) { l.Alias = 128 << 10 },
+			verdict: WrongData, ways: []Verdict{WrongData, OK, OK, OK}, kinds: []WrongKind{Misplaced, Unwritten}, phase: Reached, reason: "all over the peer's memory"},
 		{name: "a page goes stale under load", damage: func(l *fake.Link) {
-			l.Write = fake.Fault{Kind: fake.Drop, Size: 4096, After: 5}
-		}, verdict: OK}, // later copies of the same data repair nothing and harm nothing
+			l.Write = fake.Fault{Kind: fake.Drop, Only: fake.CE, Size: 4096, After: 1}
+		}, verdict: WrongData, kinds: []WrongKind{Stale}, phase: After},
 		{name: "writes stop after the first", damage: func(l *fake.Link) {
 			l.Write = fake.Fault{Kind: fake.Drop, After: 1}
-		}, verdict: WrongData, kind: Stale, phase: After, reason: "write, after the load"},
+		}, verdict: WrongData, kinds: []WrongKind{Stale}, phase: After, reason: "write by ce, after the load"},
 		{name: "data is damaged under load only", damage: func(l *fake.Link) {
-			l.Read = fake.Fault{Kind: fake.Flip, After: 8}
-		}, verdict: WrongData, kind: Foreign, phase: After, reason: "read, after the load"},
+			l.Read = fake.Fault{Kind: fake.Flip, After: 19}
+		}, verdict: WrongData, kinds: []WrongKind{Foreign}, phase: After, reason: "read by ce, after the load"},
 		{name: "wrong data on a fast link", damage: func(l *fake.Link) {
-			l.GBps = 4
+			l.GBps = 0.04
 			l.Read = fake.Fault{Kind: fake.Clear, Size: 8}
-		}, verdict: WrongData, kind: Zero, phase: Before, reason: "1 of"},
+		}, verdict: WrongData, kinds: []WrongKind{Zero}, phase: Before, reason: "1 of"},
+		{name: "flags overtake their data", damage: func(l *fake.Link) { l.FlagFirst = true },
+			verdict: WrongData, ways: []Verdict{OK, OK, WrongData, OK}, phase: Handshake, reason: "write by sm, announced by a flag"},
+		{name: "a flag is lost", damage: func(l *fake.Link) { l.LoseFlag = 7 },
+			verdict: Hang, ways: []Verdict{OK, OK, Hang, Hang}, phase: Handshake, reason: "flags never came"},
 		{name: "a copy fails", damage: func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Fail, Err: sticky} },
-			verdict: Unusable, reason: "CUDA_ERROR_LAUNCH_FAILED"},
-		{name: "a copy fails under load", damage: func(l *fake.Link) { l.Read = fake.Fault{Kind: fake.Fail, Err: sticky, After: 8} },
-			verdict: Unusable, reason: "read: bandwidth"},
+			verdict: Unusable, ways: []Verdict{Unusable}, reason: "CUDA_ERROR_LAUNCH_FAILED"},
+		{name: "a copy fails under load", damage: func(l *fake.Link) { l.Read = fake.Fault{Kind: fake.Fail, Err: sticky, After: 18} },
+			verdict: Unusable, ways: []Verdict{OK, Unusable}, reason: "read by ce: bandwidth"},
 		{name: "wrong data in one direction, failure in the other", damage: func(l *fake.Link) {
 			l.Write = fake.Fault{Kind: fake.Clear}
 			l.Read = fake.Fault{Kind: fake.Fail, Err: sticky}
-		}, verdict: WrongData, kind: Zero, phase: Before},
+		}, verdict: WrongData, kinds: []WrongKind{Zero}, phase: Before},
 		{name: "no access", damage: func(l *fake.Link) { l.NoAccess = true },
 			verdict: Unusable, reason: "cuDeviceCanAccessPeer"},
 		{name: "access granted, then refused", damage: func(l *fake.Link) { l.Enable = denied },
 			verdict: Unusable, reason: "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"},
-		{name: "slower than through host memory", damage: func(l *fake.Link) { l.GBps = 0.19 },
-			verdict: Slow, reason: "write 0.19 GB/s is slower than through host memory, 0.20 GB/s"},
+		{name: "slower than through host memory", damage: func(l *fake.Link) { l.GBps = 0.0019 },
+			verdict: Slow, ways: []Verdict{Slow, Slow, OK, OK}, reason: "is slower than through host memory"},
+		{name: "no atomics", damage: func(l *fake.Link) { l.Atomics = fake.AtomicsFail }, verdict: OK},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			sys := system()
@@ -169,52 +256,61 @@ func TestFaults(t *testing.T) {
 			p := measurePair(t, sys, quick)
 			assert.Equal(t, tc.verdict, p.Verdict, p.Reason)
 			assert.Contains(t, p.Reason, tc.reason)
-
-			var failed *Check
-			for i := range p.Checks {
-				if p.Checks[i].Wrong > 0 {
-					failed = &p.Checks[i]
-					break
+			if tc.ways != nil {
+				var ways []Verdict
+				for _, w := range p.Ways {
+					ways = append(ways, w.Verdict)
 				}
+				assert.Equal(t, tc.ways, ways)
 			}
-			if tc.verdict != WrongData {
-				assert.Nil(t, failed)
+
+			i := slices.IndexFunc(p.Checks, Check.Failed)
+			if tc.phase == "" {
+				assert.Equal(t, -1, i)
 				return
 			}
-			require.NotNil(t, failed)
-			assert.Equal(t, tc.kind, failed.First.Kind)
+			require.GreaterOrEqual(t, i, 0)
+			failed := p.Checks[i]
 			assert.Equal(t, tc.phase, failed.Phase)
 			assert.Equal(t, tc.mirror, failed.Mirror)
 			assert.False(t, failed.SourceDamaged)
+			if tc.kinds != nil {
+				require.NotNil(t, failed.First)
+				assert.Contains(t, tc.kinds, failed.First.Kind)
+			}
 			if tc.phase == Before {
-				_, measured := lookup(p.Measurements, failed.Direction, CE)
+				_, measured := lookup(p.Measurements, failed.Direction, failed.Method)
 				assert.False(t, measured, "copies were repeated although their target is unknown")
 			}
 		})
 	}
 }
 
+func TestAtomics(t *testing.T) {
+	for _, tc := range []struct {
+		kind  fake.AtomicKind
+		work  bool
+		error string
+	}{{fake.AtomicsWork, true, ""}, {fake.AtomicsLost, false, ""}, {fake.AtomicsFail, false, "CUDA_ERROR_LAUNCH_FAILED"}} {
+		sys := system()
+		sys.Default.Atomics = tc.kind
+		p := measurePair(t, sys, quick)
+		assert.Equal(t, OK, p.Verdict, p.Reason)
+		assert.Equal(t, tc.work, p.Atomics.Work())
+		assert.Contains(t, p.Atomics.Error, tc.error)
+	}
+}
+
 func TestOneWayPair(t *testing.T) {
 	sys := system()
-	sys.Links = map[fake.Route]fake.Link{{Initiator: 1, Peer: 0}: {NoAccess: true, StagedGBps: 0.2}}
+	sys.Links = map[fake.Route]fake.Link{{Initiator: 1, Peer: 0}: {NoAccess: true, StagedGBps: 0.002}}
 	assert.Equal(t, OK, measurePair(t, sys, quick).Verdict)
-	back := ProbePair(t.Context(), sys, bdf1, bdf0, quick, func(Pair) {})
+	back := ProbePair(t.Context(), sys, bdf1, bdf0, 0, quick, func(Pair) {})
 	assert.Equal(t, Unusable, back.Verdict)
 	assert.False(t, back.CanAccess)
 	m, ok := lookup(back.Measurements, Write, Staged)
 	require.True(t, ok, "what remains without P2P")
-	assert.InDelta(t, 0.2, m.Median, 0.001)
-}
-
-func TestFloor(t *testing.T) {
-	for _, tc := range []struct {
-		floor float64
-		want  Verdict
-	}{{0, OK}, {0.39, OK}, {0.41, Slow}} {
-		set := quick
-		set.MinGBps = tc.floor
-		assert.Equal(t, tc.want, measurePair(t, system(), set).Verdict, "floor %v", tc.floor)
-	}
+	assert.InEpsilon(t, 0.002, m.Median, 0.01)
 }
 
 // errLate is the cause of the context in the tests of hangs.
@@ -226,8 +322,8 @@ func TestHang(t *testing.T) {
 		damage func(*fake.Link)
 		step   string
 	}{
-		{"first write", func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Hang} }, "write: verify one copy"},
-		{"read under load", func(l *fake.Link) { l.Read = fake.Fault{Kind: fake.Hang, After: 8} }, "read: bandwidth"},
+		{"first write", func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Hang} }, "write by ce: verify one copy"},
+		{"read under load", func(l *fake.Link) { l.Read = fake.Fault{Kind: fake.Hang, After: 18} }, "read by ce: bandwidth"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			sys := system()
@@ -237,7 +333,7 @@ func TestHang(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			var last Pair
-			p := ProbePair(ctx, sys, bdf0, bdf1, quick, func(p Pair) {
+			p := ProbePair(ctx, sys, bdf0, bdf1, 0, quick, func(p Pair) {
 				last = p
 				if p.Step == tc.step {
 					time.AfterFunc(100*time.Millisecond, func() { cancel(errLate) })
@@ -258,12 +354,12 @@ func TestSetupFailuresAreInconclusive(t *testing.T) {
 		damage func(*fake.System)
 		reason string
 	}{
-		{"out of memory", func(s *fake.System) { s.GPUs[1].Info.Memory = 1 << 19 }, "GPU 0000:42:00.0: 1048576 bytes of its memory"},
+		{"out of memory", func(s *fake.System) { s.GPUs[1].Info.Memory = 1 << 15 }, "GPU 0000:42:00.0: 65536 bytes of its memory"},
 		{"exclusive mode", func(s *fake.System) {
 			s.GPUs[0].Retain = &cuda.Error{Call: "cuDevicePrimaryCtxRetain", Code: cuda.DeviceUnavailable, Name: "CUDA_ERROR_DEVICE_UNAVAILABLE", Text: "CUDA-capable device(s) is/are busy or unavailable"}
 		}, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
 		{"GPU gone", func(s *fake.System) { s.GPUs = s.GPUs[:1] }, "no GPU at 0000:42:00.0"},
-		{"the source GPU spoils its own memory", func(s *fake.System) { s.GPUs[0].Local = fake.Fault{Kind: fake.Clear, Size: 8} }, "GPU 0000:41:00.0 does not give back what the host wrote to it"},
+		{"the source GPU spoils its own memory", func(s *fake.System) { s.GPUs[0].Local = fake.Fault{Kind: fake.Clear, Size: 8} }, "GPU 0000:41:00.0 does not give back what was written to it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			sys := system()
@@ -281,14 +377,10 @@ func TestProbeDevice(t *testing.T) {
 	d := ProbeDevice(t.Context(), sys, bdf0, quick, func(Device) {})
 	require.Nil(t, d.Problem)
 	assert.Equal(t, OK, d.Verdict)
-	require.Len(t, d.Measurements, 3)
-	for i, want := range []struct {
-		d    Direction
-		gbps float64
-	}{{H2D, 0.5}, {D2H, 0.5}, {Local, 0.8}} {
-		assert.Equal(t, want.d, d.Measurements[i].Direction)
-		assert.InDelta(t, want.gbps, d.Measurements[i].Median, 0.01)
-	}
+	near(t, map[string]float64{
+		"bandwidth h2d ce ": 0.005, "bandwidth d2h ce ": 0.005, "bandwidth local ce ": 0.008,
+		"bandwidth h2d sm ": 0.005, "bandwidth d2h sm ": 0.005, "bandwidth local sm ": 0.008,
+	}, medians(d.Measurements))
 	assert.Zero(t, sys.Allocations())
 
 	sys.GPUs[0].Local = fake.Fault{Kind: fake.Hang}
@@ -296,5 +388,5 @@ func TestProbeDevice(t *testing.T) {
 	defer cancel()
 	d = ProbeDevice(ctx, sys, bdf0, quick, func(Device) {})
 	assert.Equal(t, Hang, d.Verdict)
-	assert.Equal(t, "h2d: bandwidth", d.Step)
+	assert.Equal(t, "prepare 0000:41:00.0", d.Step)
 }

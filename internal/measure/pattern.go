@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+
+	"mkp2pimg/internal/cuda/kernels"
 )
 
 // wordSize is the size in bytes of a word of a pattern.
@@ -13,57 +15,26 @@ const wordSize = 8
 // it, as a 32-bit word. A pattern holds it no more often than any other value.
 const poison = 0xb5c0ffee
 
-// A pattern is data in which each word tells where it belongs: word i is a
-// bijection of i and the key, so that no two words of a buffer are equal and a
-// word found in the wrong place leads back to its own.
-type pattern struct {
-	key uint64
-}
-
 // newPattern returns the pattern of one pass between two GPUs. Passes that
 // differ in any argument have unrelated patterns.
-func newPattern(seed uint64, initiator, peer string, d Direction, phase Phase) pattern {
+func newPattern(seed uint64, initiator, peer string, d Direction, m Method, phase Phase) kernels.Pattern {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %s %s %s %s", seed, initiator, peer, d, phase)
-	return pattern{h.Sum64()}
+	fmt.Fprintf(h, "%d %s %s %s %s %s", seed, initiator, peer, d, m, phase)
+	return kernels.Pattern{Key: h.Sum64()}
 }
 
-// word returns word i.
-func (p pattern) word(i uint64) uint64 { return mix(i + p.key) }
-
-// index returns the i for which word(i) is w.
-func (p pattern) index(w uint64) uint64 { return unmix(w) - p.key }
-
-// fill writes the pattern of a buffer's bytes at offset into b. Both are
-// multiples of wordSize.
-func (p pattern) fill(b []byte, offset int64) {
-	i := uint64(offset / wordSize)
-	for ; len(b) > 0; b = b[wordSize:] {
-		binary.LittleEndian.PutUint64(b, p.word(i))
-		i++
+// fillPoison fills b with poison.
+func fillPoison(b []byte) {
+	for i := 0; i+4 <= len(b); i += 4 {
+		binary.LittleEndian.PutUint32(b[i:], poison)
 	}
-}
-
-// mix is the output function of SplitMix64 (Steele, Lea, Flood: Fast Splittable
-// Pseudorandom Number Generators, 2014; constants of Stafford's variant 13).
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
-// unmix is the inverse of mix: its factors are the inverses modulo 2^64.
-func unmix(z uint64) uint64 {
-	z = (z ^ z>>31 ^ z>>62) * 0x319642b2d24d8ec3
-	z = (z ^ z>>27 ^ z>>54) * 0x96de1b173f119089
-	return z ^ z>>30 ^ z>>60
 }
 
 // A comparison says what a window should hold and what may be there instead.
 type comparison struct {
-	want     pattern
-	previous pattern // of the pass before, or the zero pattern
-	size     int64   // of the buffer, in bytes
+	want     kernels.Pattern
+	previous kernels.Pattern // of the pass before, or the zero pattern
+	size     int64           // of the buffer, in bytes
 }
 
 // compare adds what is wrong with b, the bytes at offset of the buffer, to c.
@@ -71,7 +42,7 @@ func (m comparison) compare(c *Check, b []byte, offset int64) {
 	c.Bytes += int64(len(b))
 	i := uint64(offset / wordSize)
 	for ; len(b) > 0; b = b[wordSize:] {
-		got, want := binary.LittleEndian.Uint64(b), m.want.word(i)
+		got, want := binary.LittleEndian.Uint64(b), m.want.Word(i)
 		if got != want {
 			m.add(c, i, got, want)
 		}
@@ -97,7 +68,7 @@ func (m comparison) add(c *Check, i, got, want uint64) {
 		Kind:   kind,
 	}
 	if kind == Misplaced {
-		c.First.From = int64(m.want.index(got)) * wordSize
+		c.First.From = int64(m.want.Index(got)) * wordSize
 	}
 }
 
@@ -110,9 +81,9 @@ func (m comparison) classify(i, got uint64) WrongKind {
 		return Zero
 	case got == ^uint64(0):
 		return Ones
-	case m.previous != pattern{} && got == m.previous.word(i):
+	case m.previous != kernels.Pattern{} && got == m.previous.Word(i):
 		return Stale
-	case m.want.index(got) < uint64(m.size/wordSize):
+	case m.want.Index(got) < uint64(m.size/wordSize):
 		return Misplaced
 	}
 	return Foreign

@@ -5,49 +5,36 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-)
 
-func TestPatternLeadsBackToItsPlace(t *testing.T) {
-	p := newPattern(1, "a", "b", Write, Before)
-	for _, i := range []uint64{0, 1, 511, 1 << 20, 1<<40 + 3, ^uint64(0)} {
-		assert.Equal(t, i, p.index(p.word(i)), "index %#x", i)
-	}
-}
+	"mkp2pimg/internal/cuda/kernels"
+)
 
 func TestPatternsOfPassesDiffer(t *testing.T) {
 	seen := map[uint64]string{}
 	for _, c := range []struct {
 		name string
-		p    pattern
+		p    kernels.Pattern
 	}{
-		{"base", newPattern(1, "a", "b", Write, Before)},
-		{"seed", newPattern(2, "a", "b", Write, Before)},
-		{"order of the pair", newPattern(1, "b", "a", Write, Before)},
-		{"direction", newPattern(1, "a", "b", Read, Before)},
-		{"phase", newPattern(1, "a", "b", Write, After)},
+		{"base", newPattern(1, "a", "b", Write, CE, Before)},
+		{"seed", newPattern(2, "a", "b", Write, CE, Before)},
+		{"order of the pair", newPattern(1, "b", "a", Write, CE, Before)},
+		{"direction", newPattern(1, "a", "b", Read, CE, Before)},
+		{"method", newPattern(1, "a", "b", Write, SM, Before)},
+		{"phase", newPattern(1, "a", "b", Write, CE, After)},
 	} {
 		for i := range uint64(1000) {
-			w := c.p.word(i)
+			w := c.p.Word(i)
 			require.Empty(t, seen[w], "%s word %d", c.name, i)
 			seen[w] = c.name
 		}
 	}
 }
 
-func TestPatternFillFollowsOffset(t *testing.T) {
-	p := newPattern(7, "a", "b", Read, After)
-	whole := make([]byte, 4096)
-	p.fill(whole, 0)
-	part := make([]byte, 1024)
-	p.fill(part, 2048)
-	assert.Equal(t, whole[2048:3072], part)
-}
-
 func TestCompareNamesWhatItFinds(t *testing.T) {
 	const size, offset = 1 << 20, 8192
 	m := comparison{
-		want:     newPattern(3, "a", "b", Write, After),
-		previous: newPattern(3, "a", "b", Write, Before),
+		want:     newPattern(3, "a", "b", Write, CE, After),
+		previous: newPattern(3, "a", "b", Write, CE, Before),
 		size:     size,
 	}
 	at := uint64(offset/wordSize + 5) // the word that is damaged
@@ -59,14 +46,14 @@ func TestCompareNamesWhatItFinds(t *testing.T) {
 		{"poison", poison<<32 | poison, Mismatch{Kind: Unwritten}},
 		{"zero", 0, Mismatch{Kind: Zero}},
 		{"ones", ^uint64(0), Mismatch{Kind: Ones}},
-		{"previous pass", m.previous.word(at), Mismatch{Kind: Stale}},
-		{"4 KiB further on", m.want.word(at + 512), Mismatch{Kind: Misplaced, From: offset + 5*8 + 4096}},
-		{"one bit flipped", m.want.word(at) ^ 1<<17, Mismatch{Kind: Foreign}},
-		{"pattern beyond the buffer", m.want.word(size / wordSize), Mismatch{Kind: Foreign}},
+		{"previous pass", m.previous.Word(at), Mismatch{Kind: Stale}},
+		{"4 KiB further on", m.want.Word(at + 512), Mismatch{Kind: Misplaced, From: offset + 5*8 + 4096}},
+		{"one bit flipped", m.want.Word(at) ^ 1<<17, Mismatch{Kind: Foreign}},
+		{"pattern beyond the buffer", m.want.Word(size / wordSize), Mismatch{Kind: Foreign}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := make([]byte, 4096)
-			m.want.fill(b, offset)
+			m.want.Fill(b, offset)
 			var good Check
 			m.compare(&good, b, offset)
 			assert.Equal(t, Check{Bytes: 4096}, good)
@@ -90,9 +77,9 @@ func FuzzCompareCountsEveryChangedWord(f *testing.F) {
 	f.Add(uint64(1), uint16(0), uint64(1))
 	f.Add(uint64(2), uint16(511), ^uint64(0))
 	f.Fuzz(func(t *testing.T, seed uint64, word uint16, flip uint64) {
-		m := comparison{want: newPattern(seed, "a", "b", Write, Before), size: 4096}
+		m := comparison{want: newPattern(seed, "a", "b", Write, CE, Before), size: 4096}
 		b := make([]byte, 4096)
-		m.want.fill(b, 0)
+		m.want.Fill(b, 0)
 		i := int(word) % 512
 		for k := range 8 {
 			b[i*8+k] ^= byte(flip >> (8 * k))

@@ -74,6 +74,21 @@ type Settings struct {
 	Latency bool `json:"latency,omitempty"`
 }
 
+// Preset returns the settings of a profile; the seed is left to the caller.
+func Preset(p Profile) Settings {
+	set := Settings{
+		Profile: p, Size: 64 << 20, Samples: 10, Staged: true, SlowFraction: DefaultSlowFraction,
+		Opposed: true, Latency: true,
+	}
+	if p == Complete {
+		set.Size, set.Samples = 512<<20, 20
+		for size := int64(4 << 10); size <= 1<<30; size *= 4 {
+			set.Sweep = append(set.Sweep, size)
+		}
+	}
+	return set
+}
+
 // Profile is a named choice of [Settings].
 type Profile string
 
@@ -173,11 +188,9 @@ type Fabric struct {
 // A Place is where a GPU is in the tree of PCI functions.
 type Place struct {
 	BDF string `json:"bdf"`
-	// Ports are the bridges above the GPU, from it up to the root port.
-	Ports []string `json:"ports,omitempty"`
-	// Switch names the PCIe switch chip that the GPU is under, by the address of
-	// its upstream port; empty for none. Root names the root complex, by the
-	// name of the host bridge.
+	// Switch names the PCIe switch that the GPU is under, by the address of its
+	// upstream port; empty for none. Root names the root complex, by the name of
+	// the host bridge.
 	Switch string `json:"switch,omitempty"`
 	Root   string `json:"root,omitempty"`
 	// BAR1 is the size in bytes of the GPU's BAR1; zero: not known.
@@ -266,7 +279,8 @@ const (
 	After     Phase = "after"     // the last of the copies of the bandwidth samples
 	Reached   Phase = "reach"     // pages all over the peer's memory, see Reach
 	Handshake Phase = "handshake" // data announced by a flag, released and acquired at system scope
-	Together  Phase = "together"  // after several pairs copied at the same time
+	Swept     Phase = "sweep"     // the copies of a size of the size sweep
+	Together  Phase = "together"  // after copies at the same time as others
 )
 
 // Reader says who looked at the data.
@@ -459,3 +473,24 @@ const (
 	Crashed     ProblemKind = "crashed"     // the measuring process died
 	Interrupted ProblemKind = "interrupted" // the user stopped the run
 )
+
+// Problems returns why something could not be measured, in order.
+func (r Result) Problems() []Problem {
+	all := []*Problem{r.Problem}
+	for _, d := range r.Devices {
+		all = append(all, d.Problem)
+	}
+	for _, p := range r.Pairs {
+		all = append(all, p.Problem)
+	}
+	for _, t := range r.Traffic {
+		all = append(all, t.Problem)
+	}
+	var problems []Problem
+	for _, p := range all {
+		if p != nil {
+			problems = append(problems, *p)
+		}
+	}
+	return problems
+}

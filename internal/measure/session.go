@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mkp2pimg/internal/cuda"
+	"mkp2pimg/internal/cuda/kernels"
 )
 
 // A session holds what is allocated for one measurement, to be freed by close.
@@ -44,188 +45,133 @@ func (s *session) finish(err error) error {
 	return err
 }
 
-// A party is a GPU with what it needs to take part: a context, a stream, a
-// buffer in its memory and pinned memory of one window.
-type party struct {
-	s      *session
-	bdf    string
-	ctx    cuda.Context
-	stream cuda.Stream
-	buffer cuda.Ptr
-	host   cuda.HostMemory
-}
-
-// join prepares a party on the device.
-func (s *session) join(d cuda.Device, bdf string) (*party, error) {
-	p := &party{s: s, bdf: bdf}
-	var err error
-	if p.ctx, err = d.Retain(); err != nil {
-		return nil, fmt.Errorf("GPU %s: primary context: %w", bdf, err)
-	}
-	s.defers(p.ctx.Release)
-	if p.stream, err = p.ctx.NewStream(); err != nil {
-		return nil, fmt.Errorf("GPU %s: stream: %w", bdf, err)
-	}
-	s.defers(p.stream.Close)
-	if p.buffer, err = p.alloc(); err != nil {
-		return nil, err
-	}
-	if p.host, err = p.ctx.AllocHost(windowSize); err != nil {
-		return nil, fmt.Errorf("GPU %s: %d bytes of pinned host memory: %w", bdf, windowSize, err)
-	}
-	s.defers(func() error { return p.ctx.FreeHost(p.host) })
-	return p, nil
-}
-
-// alloc returns a buffer of Settings.Size bytes in the party's memory.
-func (p *party) alloc() (cuda.Ptr, error) {
-	b, err := p.ctx.Alloc(p.s.settings.Size)
-	if err != nil {
-		return 0, fmt.Errorf("GPU %s: %d bytes of its memory: %w", p.bdf, p.s.settings.Size, err)
-	}
-	p.s.defers(func() error { return p.ctx.Free(b) })
-	return b, nil
-}
-
 // Pauses between two looks at a stream.
 const (
 	shortPause = 10 * time.Microsecond
 	longPause  = time.Millisecond
 )
 
-// wait waits until the party's stream is empty. It polls, because a waiting
-// call of the driver can't be left when the GPU hangs.
-func (p *party) wait() error {
+// wait waits until the streams are empty. It polls, because a waiting call of
+// the driver can't be left when the GPU hangs.
+func (s *session) wait(streams ...cuda.Stream) error {
 	for pause := shortPause; ; pause = min(2*pause, longPause) {
-		done, err := p.stream.Done()
-		if err != nil {
-			return err
+		all := true
+		for _, q := range streams {
+			done, err := q.Done()
+			if err != nil {
+				return err
+			}
+			all = all && done
 		}
-		if done {
-			p.s.beat()
+		if all {
+			s.beat()
 			return nil
 		}
 		select {
-		case <-p.s.context.Done():
-			return context.Cause(p.s.context)
+		case <-s.context.Done():
+			return context.Cause(s.context)
 		case <-time.After(pause):
 		}
 	}
 }
 
-// copy copies the whole of src to dst with the party's engine and waits for it.
-func (p *party) copy(dst, src cuda.Ptr) error {
-	if err := p.stream.Copy(dst, src, p.s.settings.Size); err != nil {
-		return err
-	}
-	return p.wait()
+// A party is a GPU with what it needs to take part: a context, a stream, its
+// kernels and pinned memory of one window.
+type party struct {
+	s      *session
+	bdf    string
+	ctx    cuda.Context
+	stream cuda.Stream
+	code   *kernels.Kernels
+	sms    int           // multiprocessors
+	slot   *kernels.Slot // where its kernels leave their results
+	host   cuda.HostMemory
 }
 
-// poison fills the party's buffer at b, by its owner.
-func (p *party) poison(b cuda.Ptr) error {
-	if err := p.stream.Fill(b, poison, p.s.settings.Size); err != nil {
-		return err
+// join prepares a party on the device.
+func (s *session) join(d cuda.Device, bdf string) (*party, error) {
+	info, err := d.Info()
+	if err != nil {
+		return nil, fmt.Errorf("GPU %s: %w", bdf, err)
 	}
-	return p.wait()
+	p := &party{s: s, bdf: bdf, sms: max(info.SMs, 1)}
+	if p.ctx, err = d.Retain(); err != nil {
+		return nil, fmt.Errorf("GPU %s: primary context: %w", bdf, err)
+	}
+	s.defers(p.ctx.Release)
+	if p.stream, err = p.newStream(); err != nil {
+		return nil, err
+	}
+	if p.host, err = p.allocHost(windowSize); err != nil {
+		return nil, err
+	}
+	if p.code, err = kernels.Load(p.ctx, p.sms); err != nil {
+		return nil, fmt.Errorf("GPU %s: %w", bdf, err)
+	}
+	s.defers(p.code.Unload)
+	if p.slot, err = p.code.NewSlot(); err != nil {
+		return nil, fmt.Errorf("GPU %s: %w", bdf, err)
+	}
+	s.defers(p.slot.Close)
+	return p, nil
 }
 
-// put writes the pattern into the windows of the party's buffer at b, by its
-// owner.
-func (p *party) put(b cuda.Ptr, data pattern, ws []Window) error {
-	for w := range chunks(ws) {
-		data.fill(p.host.Bytes[:w.Size], w.Offset)
-		if err := p.stream.Copy(b+cuda.Ptr(w.Offset), p.host.Ptr, w.Size); err != nil {
-			return err
-		}
-		if err := p.wait(); err != nil {
+func (p *party) newStream() (cuda.Stream, error) {
+	q, err := p.ctx.NewStream()
+	if err != nil {
+		return nil, fmt.Errorf("GPU %s: stream: %w", p.bdf, err)
+	}
+	p.s.defers(q.Close)
+	return q, nil
+}
+
+func (p *party) newEvent() (cuda.Event, error) {
+	e, err := p.ctx.NewEvent()
+	if err != nil {
+		return nil, fmt.Errorf("GPU %s: event: %w", p.bdf, err)
+	}
+	p.s.defers(e.Close)
+	return e, nil
+}
+
+func (p *party) allocHost(n int64) (cuda.HostMemory, error) {
+	h, err := p.ctx.AllocHost(n)
+	if err != nil {
+		return h, fmt.Errorf("GPU %s: %d bytes of pinned host memory: %w", p.bdf, n, err)
+	}
+	p.s.defers(func() error { return p.ctx.FreeHost(h) })
+	return h, nil
+}
+
+// wait waits until the party's stream is empty.
+func (p *party) wait() error { return p.s.wait(p.stream) }
+
+// buffer returns n bytes of the party's memory.
+func (p *party) buffer(n int64) (*buffer, error) {
+	ptr, err := p.ctx.Alloc(n)
+	if err != nil {
+		return nil, fmt.Errorf("GPU %s: %d bytes of its memory: %w", p.bdf, n, err)
+	}
+	p.s.defers(func() error { return p.ctx.Free(ptr) })
+	return &buffer{owner: p, ptr: ptr, size: n}, nil
+}
+
+// hostBuffer returns n bytes of pinned memory of the host, for copies of the
+// party.
+func (p *party) hostBuffer(n int64) (*buffer, error) {
+	h, err := p.allocHost(n)
+	return &buffer{owner: p, ptr: h.Ptr, size: n, bytes: h.Bytes}, err
+}
+
+// copy queues n copies of size bytes by a method, on a stream of the party.
+func (p *party) copy(q cuda.Stream, m Method, dst, src cuda.Ptr, size int64, n int) error {
+	if m == SM {
+		return p.code.Copy(q, dst, src, size, n)
+	}
+	for range n {
+		if err := q.Copy(dst, src, size); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// inspect reads the windows of the party's buffer at b back to the host, by its
-// owner, and adds to c how they compare.
-func (p *party) inspect(b cuda.Ptr, m comparison, ws []Window, c *Check) error {
-	for w := range chunks(ws) {
-		got := p.host.Bytes[:w.Size]
-		clear(got)
-		if err := p.stream.Copy(p.host.Ptr, b+cuda.Ptr(w.Offset), w.Size); err != nil {
-			return err
-		}
-		if err := p.wait(); err != nil {
-			return err
-		}
-		m.compare(c, got, w.Offset)
-	}
-	return nil
-}
-
-const (
-	// warmUpCopies and warmUpTime are the least warm-up. An idle link needs some
-	// tens of milliseconds of traffic to reach its full speed.
-	warmUpCopies = 4
-	warmUpTime   = 50 * time.Millisecond
-	// sampleTime is how long a sample should last, so that events (0.5 µs of
-	// resolution) and the gap before the first copy weigh nothing.
-	sampleTime = 20 * time.Millisecond
-	maxCopies  = 4096
-)
-
-// sample measures the bandwidth of issue, which queues one copy of
-// Settings.Size bytes on the party's stream.
-func (p *party) sample(d Direction, method Method, issue func() error) (Measurement, error) {
-	size := p.s.settings.Size
-	m := Measurement{Quantity: Bandwidth, Direction: d, Method: method, Unit: GBps, Size: size, Copies: 1}
-	start, err := p.ctx.NewEvent()
-	if err != nil {
-		return m, err
-	}
-	p.s.defers(start.Close)
-	end, err := p.ctx.NewEvent()
-	if err != nil {
-		return m, err
-	}
-	p.s.defers(end.Close)
-
-	timed := func(copies int) (time.Duration, error) {
-		if err := p.stream.Record(start); err != nil {
-			return 0, err
-		}
-		for range copies {
-			if err := issue(); err != nil {
-				return 0, err
-			}
-		}
-		if err := p.stream.Record(end); err != nil {
-			return 0, err
-		}
-		if err := p.wait(); err != nil {
-			return 0, err
-		}
-		t, err := end.Since(start)
-		if err == nil && t <= 0 {
-			err = fmt.Errorf("the GPU's clock says that %d copies of %d bytes took %v", copies, size, t)
-		}
-		return t, err
-	}
-
-	var total, last time.Duration
-	for n := 0; n < warmUpCopies || total < warmUpTime; n++ {
-		if last, err = timed(1); err != nil {
-			return m, err
-		}
-		total += last
-	}
-	m.Copies = int(min(max(sampleTime/last, 1), maxCopies))
-	for range p.s.settings.Samples {
-		t, err := timed(m.Copies)
-		if err != nil {
-			return m, err
-		}
-		// Bytes per nanosecond are 10^9 bytes per second.
-		m.Samples = append(m.Samples, float64(size)*float64(m.Copies)/float64(t))
-	}
-	m.Summary = Summarise(m.Samples)
-	return m, nil
 }
