@@ -195,7 +195,7 @@ func (c *Comparison) collect(r *measure.Result) {
 		return
 	}
 	for _, p := range r.Pairs {
-		for _, m := range slices.Concat(p.Measurements, p.Sweep) {
+		for _, m := range p.Measurements {
 			key := keyOf(p, m)
 			if !slices.ContainsFunc(c.Rows, func(r Row) bool { return r.Key == key }) {
 				c.Rows = append(c.Rows, Row{Key: key})
@@ -224,7 +224,7 @@ func (o Outcome) cell(key Key) Cell {
 		return c
 	}
 	p := o.Result.Pairs[i]
-	for _, m := range slices.Concat(p.Measurements, p.Sweep) {
+	for _, m := range p.Measurements {
 		if keyOf(p, m) != key {
 			continue
 		}
@@ -273,4 +273,78 @@ func (r *Row) relate() {
 			c.Clear = c.P95 < last.P5 || last.P95 < c.P5
 		}
 	}
+}
+
+// Total is one quantity over all pairs of GPUs.
+type Total struct {
+	Quantity  measure.Quantity
+	Direction measure.Direction
+	Method    measure.Method
+	Load      measure.Load
+	Unit      string
+	Size      int64 // bytes per copy
+	Cells     []TotalCell
+}
+
+// TotalCell is one quantity over all pairs in one arm. Figures are zero without a
+// pair.
+type TotalCell struct {
+	Pairs  int     // with a figure that counts
+	Median float64 // of their medians
+	// Ratio is the median of the pairs' ratios, from Least to Most, over Compared
+	// pairs; Clear of them differ by more than the spread.
+	Ratio, Least, Most float64
+	Compared, Clear    int
+}
+
+// Totals sums the rows up over the pairs of GPUs, in the order of the rows.
+func (c Comparison) Totals() []Total {
+	var totals []Total
+	type key struct {
+		measure.Quantity
+		measure.Direction
+		measure.Method
+		measure.Load
+		Size int64
+	}
+	rows := map[key][]Row{}
+	for _, r := range c.Rows {
+		k := key{r.Quantity, r.Direction, r.Method, r.Load, r.Size}
+		if rows[k] == nil {
+			totals = append(totals, Total{r.Quantity, r.Direction, r.Method, r.Load, r.Unit, r.Size, nil})
+		}
+		rows[k] = append(rows[k], r)
+	}
+	for i := range totals {
+		t := &totals[i]
+		for arm := range c.Arms {
+			t.Cells = append(t.Cells, total(rows[key{t.Quantity, t.Direction, t.Method, t.Load, t.Size}], arm))
+		}
+	}
+	return totals
+}
+
+// total sums the cells of an arm up.
+func total(rows []Row, arm int) TotalCell {
+	var t TotalCell
+	var medians, ratios []float64
+	for _, r := range rows {
+		if arm >= len(r.Cells) {
+			continue // of a comparison that this package did not make
+		}
+		c := r.Cells[arm]
+		if c.Median > 0 {
+			medians = append(medians, c.Median)
+		}
+		if c.Ratio > 0 {
+			ratios = append(ratios, c.Ratio)
+		}
+		if c.Clear {
+			t.Clear++
+		}
+	}
+	t.Pairs, t.Median = len(medians), measure.Summarise(medians).Median
+	s := measure.Summarise(ratios)
+	t.Compared, t.Ratio, t.Least, t.Most = len(ratios), s.Median, s.Min, s.Max
+	return t
 }

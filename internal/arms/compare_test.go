@@ -83,3 +83,29 @@ func TestUnverifiedIsNotCompared(t *testing.T) {
 	}
 	assert.Equal(t, Comparison{Arms: []Column{}, Rows: []Row{}}, Compare(nil, nil))
 }
+
+func TestTotals(t *testing.T) {
+	both := func(a Arm, one, other float64) Outcome {
+		o := outcome(a, "", rm.BAR1, measure.OK, figure(measure.Write, measure.CE, one))
+		back := o.Result.Pairs[0]
+		back.Initiator, back.Peer = gpu1, gpu0
+		back.Measurements = []measure.Measurement{figure(measure.Write, measure.CE, other)}
+		o.Result.Pairs = append(o.Result.Pairs, back)
+		return o
+	}
+	c := Compare([]Outcome{both(Arm{Set: Stock}, 20, 10), {Arm: Arm{Set: P2P, Mailbox: true}, Skipped: "x"}, both(Arm{Set: P2P}, 25, 10.1)}, nil)
+	totals := c.Totals()
+	require.Len(t, totals, 1)
+	assert.Equal(t, measure.Write, totals[0].Direction)
+	require.Len(t, totals[0].Cells, 3)
+	first := totals[0].Cells[0]
+	assert.Equal(t, 2, first.Pairs)
+	assert.InEpsilon(t, 15, first.Median, 1e-9)
+	assert.InEpsilon(t, (1.25+1.01)/2, first.Ratio, 1e-9)
+	assert.InEpsilon(t, 1.01, first.Least, 1e-9)
+	assert.InEpsilon(t, 1.25, first.Most, 1e-9)
+	assert.Equal(t, 2, first.Compared)
+	assert.Equal(t, 1, first.Clear)
+	assert.Equal(t, TotalCell{}, totals[0].Cells[1])
+	assert.Zero(t, totals[0].Cells[2].Compared, "the last arm is what is compared with")
+}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	checks "mkp2pimg/firmware-checks"
+	"mkp2pimg/internal/arms"
+	"mkp2pimg/internal/measure"
 )
 
 // maxLine bounds one line of a report; the facts of a large machine are a few
@@ -25,6 +27,8 @@ type Run struct {
 	Verdict      *Verdict        // nil when no stage reached one
 	Facts        json.RawMessage // the machine's facts, nil when not gathered
 	Measurements []StepMeasurement
+	Result       *measure.Result  // of the arm that the verdict is about, nil when nothing was measured
+	Comparison   *arms.Comparison // nil when the run did not compare
 	Errors       []StepError
 	Logs         []Log // of the run; a step's are in its StepResult
 
@@ -94,6 +98,11 @@ const (
 	ExtFinding = "finding"
 	ExtFacts   = "facts"
 	ExtVerdict = "verdict"
+	// ExtBandwidth is the whole [measure.Result], in the step of that name for the
+	// arm that the verdict is about.
+	ExtBandwidth = "bandwidth"
+	// ExtComparison is the [arms.Comparison] of a run that compares.
+	ExtComparison = "comparison"
 )
 
 // Skipped is a line of the input that was not used.
@@ -271,13 +280,13 @@ func (b *builder) addStep(a *stepArtifact, at time.Time) {
 		s.Files = append(s.Files, *a.File)
 	case a.Extension != nil:
 		s.Extensions = append(s.Extensions, *a.Extension)
-		b.addExtension(a.Extension)
+		b.addExtension(s.ID, a.Extension)
 	}
 }
 
 // addExtension takes our own data out of the extensions that carry it. Content
 // of another shape (another program's extension of that name) stays an extension.
-func (b *builder) addExtension(e *Extension) {
+func (b *builder) addExtension(step string, e *Extension) {
 	switch e.Name {
 	case ExtFinding:
 		var f checks.Finding
@@ -291,6 +300,15 @@ func (b *builder) addExtension(e *Extension) {
 		}
 	case ExtFacts:
 		b.run.Facts = e.Content
+	case ExtBandwidth:
+		if r, err := measure.Decode(e.Content); err == nil && step == ExtBandwidth {
+			b.run.Result = &r
+		}
+	case ExtComparison:
+		var c arms.Comparison
+		if json.Unmarshal(e.Content, &c) == nil && c.Arms != nil {
+			b.run.Comparison = &c
+		}
 	}
 }
 

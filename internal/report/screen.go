@@ -10,16 +10,15 @@ import (
 	"unicode/utf8"
 
 	checks "mkp2pimg/firmware-checks"
+	"mkp2pimg/internal/benchview"
 )
 
-// The measurement that the screen shows as a matrix: the median bandwidth of one
-// ordered pair of GPUs, in GB/s, with these keys in its metadata.
+// Keys of the metadata of measurements of an ordered pair of GPUs.
 const (
-	BandwidthName = "p2p-bandwidth"
 	MetaInitiator = "initiator" // BDF of the GPU whose engine copies
 	MetaPeer      = "peer"      // BDF of the GPU that owns the memory
 	MetaDirection = "direction" // "write" or "read", seen from the initiator
-	MetaMethod    = "method"    // "ce": copy engine; "staged": through host memory
+	MetaMethod    = "method"    // "ce": copy engine; "sm": kernel; "staged": through host memory
 )
 
 // ScreenOptions adjust [Screen].
@@ -55,7 +54,9 @@ func Screen(w io.Writer, run *Run, opt ScreenOptions) error {
 			}
 		}
 	}
-	s.bandwidth(run.Measurements)
+	if err := s.measured(run); err != nil {
+		return err
+	}
 	s.rest(run)
 	_, err := w.Write(s.buf.Bytes())
 	return err
@@ -201,50 +202,20 @@ func evidence(e checks.Evidence) string {
 	return text
 }
 
-// bandwidth writes one matrix per direction; rows and columns are GPUs, named
-// once below.
-func (s *screen) bandwidth(all []StepMeasurement) {
-	type cell struct{ direction, from, to string }
-	cells := map[cell]float64{}
-	var gpus, directions []string
-	add := func(list []string, v string) []string {
-		if slices.Contains(list, v) {
-			return list
-		}
-		return append(list, v)
-	}
-	for _, m := range all {
-		value, ok := m.Value.(float64)
-		if m.Name != BandwidthName || m.Metadata[MetaMethod] != "ce" || !ok {
-			continue
-		}
-		c := cell{fmt.Sprint(m.Metadata[MetaDirection]), fmt.Sprint(m.Metadata[MetaInitiator]), fmt.Sprint(m.Metadata[MetaPeer])}
-		cells[c] = value
-		gpus = add(add(gpus, c.from), c.to)
-		directions = add(directions, c.direction)
-	}
-	slices.Sort(gpus)
-	for _, d := range directions {
-		s.para("", "", fmt.Sprintf("\nP2P %s, GB/s (row: the GPU that copies, column: the GPU that owns the memory)", d))
-		fmt.Fprintf(&s.buf, "%6s", "")
-		for i := range gpus {
-			fmt.Fprintf(&s.buf, "%7s", fmt.Sprint("GPU", i))
-		}
-		for i, from := range gpus {
-			fmt.Fprintf(&s.buf, "\n%6s", fmt.Sprint("GPU", i))
-			for _, to := range gpus {
-				if v, ok := cells[cell{d, from, to}]; ok {
-					fmt.Fprintf(&s.buf, "%7.1f", v)
-				} else {
-					fmt.Fprintf(&s.buf, "%7s", "-")
-				}
-			}
-		}
+// measured writes the figures of the run, and arms side by side if it compared.
+func (s *screen) measured(run *Run) error {
+	opt := benchview.Options{Width: s.opt.Width, Color: s.opt.Color}
+	if run.Result != nil {
 		s.buf.WriteByte('\n')
+		if err := benchview.WriteResult(&s.buf, run.Result, opt); err != nil {
+			return err
+		}
 	}
-	for i, g := range gpus {
-		fmt.Fprintf(&s.buf, "%6s %s\n", fmt.Sprint("GPU", i), g)
+	if run.Comparison != nil {
+		s.buf.WriteByte('\n')
+		return benchview.WriteComparison(&s.buf, *run.Comparison, opt)
 	}
+	return nil
 }
 
 // rest sums up what needs no attention, and where the report went.

@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	checks "mkp2pimg/firmware-checks"
+	"mkp2pimg/internal/arms"
 	"mkp2pimg/internal/golden"
+	"mkp2pimg/internal/measure"
 )
 
 var acs = checks.Finding{
@@ -69,19 +71,25 @@ func finished(t *testing.T, findings []checks.Finding, v Verdict, more func(*Wri
 
 func measured(w *Writer) {
 	s := w.Step("bandwidth", "measure")
+	r := measure.Result{Version: measure.Version}
 	for i := range 3 {
 		for j := range 3 {
-			for k, dir := range []string{"write", "read"} {
-				if i == j {
-					continue
-				}
-				s.Measurement(Measurement{Name: BandwidthName, Unit: "GB/s", Value: 26.25 - float64(i+j+k)/4, Metadata: map[string]any{
-					MetaInitiator: fmt.Sprintf("0000:0%d:00.0", i+3), MetaPeer: fmt.Sprintf("0000:0%d:00.0", j+3),
-					MetaDirection: dir, MetaMethod: "ce"}})
+			if i != j {
+				m := measure.Measurement{Quantity: measure.Bandwidth, Direction: measure.Write, Method: measure.CE, Unit: measure.GBps}
+				m.Median = 26.25 - float64(i+j)/4
+				r.Pairs = append(r.Pairs, measure.Pair{Initiator: fmt.Sprintf("0000:0%d:00.0", i+3), Peer: fmt.Sprintf("0000:0%d:00.0", j+3),
+					Verdict: measure.OK, Measurements: []measure.Measurement{m}})
 			}
 		}
 	}
-	s.Measurement(Measurement{Name: BandwidthName, Value: 11.0, Metadata: map[string]any{MetaMethod: "staged"}})
+	s.Extension(ExtBandwidth, r)
+	s.End(StatusComplete)
+	s = w.Step("bandwidth-stock", "measure another arm")
+	r.Pairs = nil
+	s.Extension(ExtBandwidth, r)
+	s.End(StatusComplete)
+	s = w.Step("compare", "compare")
+	s.Extension(ExtComparison, arms.Compare([]arms.Outcome{{Arm: arms.Arm{Set: arms.Stock}, Skipped: "no"}, {Arm: arms.Arm{Set: arms.P2P}, Result: &r}}, nil))
 	s.End(StatusComplete)
 }
 

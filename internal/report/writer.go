@@ -216,9 +216,12 @@ type Series struct {
 }
 
 // Add writes the next value of the series.
-func (s *Series) Add(value any) {
+func (s *Series) Add(value any) { s.AddWith(value, nil) }
+
+// AddWith writes the next value of the series with metadata of its own.
+func (s *Series) AddWith(value any, metadata map[string]any) {
 	s.step.emit(stepArtifact{SeriesElement: &SeriesElement{
-		ID: s.id, Index: s.n, Value: value, Timestamp: s.step.w.now().UTC()}})
+		ID: s.id, Index: s.n, Value: value, Timestamp: s.step.w.now().UTC(), Metadata: metadata}})
 	s.n++
 }
 

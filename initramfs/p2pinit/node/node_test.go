@@ -272,7 +272,7 @@ var pair = [2]string{"0000:01:00.0", "0000:02:00.0"}
 
 func good() measure.Result {
 	p := measure.Pair{Initiator: pair[0], Peer: pair[1], CanAccess: true, Verdict: measure.OK, Measurements: []measure.Measurement{
-		{Direction: measure.Write, Method: measure.CE, Unit: measure.GBps, Samples: []float64{26, 26.5}, Summary: measure.Summary{Median: 26.25}},
+		{Quantity: measure.Bandwidth, Direction: measure.Write, Method: measure.CE, Unit: measure.GBps, Samples: []float64{26, 26.5}, Summary: measure.Summary{Median: 26.25}},
 	}}
 	back := p
 	back.Initiator, back.Peer = p.Peer, p.Initiator
@@ -307,7 +307,7 @@ func TestReady(t *testing.T) {
 	assert.Equal(t, report.GreaterThanOrEqual, run.Measurements[1].Validators[0].Type)
 	assert.Len(t, run.Start.DUT.Hardware, 2)
 	assert.Contains(t, console, "P2P READY")
-	assert.Contains(t, console, "  GPU0      -   26.2\n  GPU1   26.2      -\n")
+	assert.Contains(t, console, "   0     -   26.2")
 }
 
 func TestMeasurementDecides(t *testing.T) {
@@ -323,7 +323,7 @@ func TestMeasurementDecides(t *testing.T) {
 		reason  string
 	}{
 		"wrong data": {wrong, 2, checks.VerdictBlocked, "P2P-MEASURED: 0000:02:00.0 to 0000:01:00.0: write: 4096 of 4096 words are unwritten"},
-		"no result":  {old, 3, checks.VerdictUnknown, "stage bandwidth: p2pbw gave a result of version 99, this program reads version 2"},
+		"no result":  {old, 3, checks.VerdictUnknown, "measurement result of version 99: this program reads versions 1 and 2"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -21,14 +21,9 @@ import (
 	"mkp2pimg/internal/rm"
 )
 
-// Extensions of a run that compares.
-const (
-	// ExtArm is the extension of the stages of an arm that the verdict is not
-	// about, with what was found in it.
-	ExtArm = "arm"
-	// ExtComparison is the extension with the [arms.Comparison].
-	ExtComparison = "comparison"
-)
+// ExtArm is the extension of the stages of an arm that the verdict is not about,
+// with what was found in it.
+const ExtArm = "arm"
 
 const (
 	acsDeadline  = time.Minute
@@ -84,21 +79,25 @@ func (n *Node) noMailbox() string {
 	if err != nil {
 		return err.Error()
 	}
-	why := "there is no pair of GPUs"
+	var why []string
 	for _, p := range predict.Pairs(f, d) {
 		switch {
 		case !slices.Contains(p.Possible, rm.Mailbox):
-			why = fmt.Sprintf("the driver would take %s between %s and %s", p.Path, p.A, p.B)
+			why = append(why, fmt.Sprintf("the driver would take %s between %s and %s", p.Path, p.A, p.B))
 		case p.Works == predict.No:
-			why = fmt.Sprintf("the mailbox between %s and %s does not work", p.A, p.B)
+			no := fmt.Sprintf("the mailbox between %s and %s does not work", p.A, p.B)
 			if i := slices.IndexFunc(p.Checks, func(a predict.Answer) bool { return a.Verdict == predict.No }); i >= 0 {
-				why += ": " + p.Checks[i].Reason
+				no += ": " + p.Checks[i].Reason
 			}
+			why = append(why, no)
 		default:
 			return ""
 		}
 	}
-	return why
+	if why == nil {
+		return "there is no pair of GPUs"
+	}
+	return why[0]
 }
 
 // noRedirect says why there is no ACS redirect to clear.
@@ -321,7 +320,7 @@ func (n *Node) compare(all []arms.Arm, left []arms.Left) func(context.Context, *
 		for _, l := range left {
 			t.Log(report.Info, "arm %s was left out: %s", l.Arm, l.Why)
 		}
-		t.Extension(ExtComparison, arms.Compare(outcomes, left))
+		t.Extension(report.ExtComparison, arms.Compare(outcomes, left))
 		t.Summary("%d of %d arms measured", measured, len(all)+len(left))
 		return nil
 	}
