@@ -2,6 +2,8 @@ package checks
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 
 	"mkp2pimg/firmware-checks/facts"
 	"mkp2pimg/firmware-checks/pcicfg"
@@ -48,6 +50,29 @@ func emulated(f *facts.Facts) []Finding {
 	}
 	found.Title = fmt.Sprintf("%s emulated", count(len(found.Devices), "GPU"))
 	return []Finding{found}
+}
+
+// HasEmulated says whether a GPU of the machine is made up by an emulator.
+func HasEmulated(f *facts.Facts) bool { return slices.ContainsFunc(f.GPUs(), isEmulated) }
+
+// notStarted are the driver's words after it could not start a GPU (osinit.c of
+// the Unix layer).
+var notStarted = regexp.MustCompile(`RmInitAdapter failed|rm_init_adapter failed`)
+
+// NotStarted is the finding about emulated GPUs that the driver bound and was asked
+// to start, with the lines that it logged then.
+func NotStarted(log []string) Finding {
+	found := Finding{
+		ID: Emulated, Status: Skip, Title: standInPrefix + "the driver bound the emulated GPUs, and nothing tells that it started them", StandIn: true,
+		Meaning: "An emulated device has no processor and no video BIOS to start: that is no fault of the driver or of this machine.",
+	}
+	for _, line := range log {
+		if notStarted.MatchString(line) {
+			found.Title = standInPrefix + "the driver bound the emulated GPUs and could not start them"
+			found.Evidence = append(found.Evidence, logEvidence(line))
+		}
+	}
+	return found
 }
 
 // isEmulated says whether d has NVIDIA's IDs on a device of QEMU.

@@ -209,6 +209,13 @@ func (n *Node) hasGPU() bool {
 	return n.facts != nil && len(n.facts.GPUs()) > 0
 }
 
+// emulated says whether a GPU is made up by an emulator: the driver can't start it.
+func (n *Node) emulated() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.facts != nil && checks.HasEmulated(n.facts)
+}
+
 // readImage reads the image's description; without it the mount stage fails.
 func (n *Node) readImage() (*layout.Image, error) {
 	f, err := os.Open(n.path(layout.Description))

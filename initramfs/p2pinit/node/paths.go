@@ -25,8 +25,14 @@ func (n *trial) paths(ctx context.Context, t *stage.Task) error {
 	defer log.Close()
 	t.Doing("asking the driver's resource manager")
 	s, err := n.System.Survey(ctx)
-	for _, line := range log.Lines() {
+	lines := log.Lines()
+	for _, line := range lines {
 		t.Log(report.Info, "kernel: %s", line)
+	}
+	if n.emulated() {
+		n.add(t, checks.NotStarted(lines))
+		t.Summary("the driver starts no emulated GPU")
+		return nil
 	}
 	if err != nil {
 		n.add(t, checks.Finding{
