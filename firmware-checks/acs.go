@@ -207,13 +207,8 @@ func acsFinding(ports []acsPort) Finding {
 	for _, p := range ports {
 		found.Devices = append(found.Devices, p.device.Address)
 		found.Evidence = append(found.Evidence, acsEvidence(p.device))
-		for _, pair := range p.pairs() {
-			if !slices.Contains(found.Pairs, pair) {
-				found.Pairs = append(found.Pairs, pair)
-			}
-		}
+		found.affect(p.pairs()...)
 	}
-	slices.SortFunc(found.Pairs, func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
 	return found
 }
 

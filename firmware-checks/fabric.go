@@ -123,11 +123,11 @@ func (f *Finding) addLink(h hop) {
 // affect adds pairs to a finding, each once, in order.
 func (f *Finding) affect(pairs ...[2]string) {
 	for _, p := range pairs {
-		if !slices.Contains(f.Pairs, p) {
-			f.Pairs = append(f.Pairs, p)
+		i, found := slices.BinarySearchFunc(f.Pairs, p, func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
+		if !found {
+			f.Pairs = slices.Insert(f.Pairs, i, p)
 		}
 	}
-	slices.SortFunc(f.Pairs, func(a, b [2]string) int { return slices.Compare(a[:], b[:]) })
 }
 
 // pairsWith returns the pairs that one of the devices belongs to.

@@ -268,12 +268,18 @@ func TestKernelLogOfCopy(t *testing.T) {
 
 func TestLoadRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ doc, want string }{
-		"empty":            {"", "reading facts"},
-		"not JSON":         {"facts", "reading facts"},
-		"no version":       {"{}", "version 0"},
+		"empty":            {"", "the document is empty"},
+		"not JSON":         {"facts", "no document of mkp2pimg facts: invalid character"},
+		"no version":       {"{}", "it has no version"},
+		"two documents":    {`{"version":1} {"version":1}`, "there is more after the document, at byte 15"},
+		"rubbish behind":   {`{"version":1}rubbish`, "there is more after the document"},
 		"newer":            {`{"version": 3}`, "version 3, this program reads 1 to 2"},
+		"no address":       {`{"version":1,"devices":[{"address":"../x"}]}`, `device 0: "../x" is no address`},
+		"no port":          {`{"version":1,"devices":[{"address":"0000:01:00.0","path":["root"]}]}`, `device 0: "root" is no address`},
+		"no host bridge":   {`{"version":1,"devices":[{"address":"0000:01:00.0","root":"pci"}]}`, `"pci" is no name of a host bridge`},
+		"same address":     {`{"version":1,"devices":[{"address":"0000:01:00.0"},{"address":"0000:01:00.0"}]}`, "device 1: there are two with the address 0000:01:00.0"},
 		"bad hex":          {`{"version":1,"devices":[{"vendor":"10de"}]}`, "0x prefix"},
-		"truncated":        {`{"version":1,"devices":[`, "reading facts"},
+		"truncated":        {`{"version":1,"devices":[`, "the document is cut off"},
 		"config too short": {`{"version":1,"devices":[{"address":"0000:01:00.0","raw_config":"AAAA"}]}`, "raw_config of 0000:01:00.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -285,12 +291,26 @@ func TestLoadRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "does-not-exist.json")
 }
 
+// A terminal must not obey what a document says.
+func TestControlCharacters(t *testing.T) {
+	f, err := facts.Load(strings.NewReader(`{"version":2,"kernel":{"release":"6.1\u001b[31m","config":{"CONFIG_A":"\u0007","B\u0000":"y"}},
+		"kernel_log":["\u009b2J line"],"devices":[{"address":"0000:01:00.0","driver":"a\rb","raw_config":"` + strings.Repeat("AAAA", 22) + `"}],
+		"nvidia":{"version":"x","params":"A: 1\nB:\t2\n"}}`))
+	require.NoError(t, err)
+	assert.Equal(t, "6.1\ufffd[31m", f.Kernel.Release)
+	assert.Equal(t, map[string]string{"CONFIG_A": "\ufffd"}, f.Kernel.Config)
+	assert.Equal(t, []string{"\ufffd2J line"}, f.KernelLog)
+	assert.Equal(t, "a\ufffdb", f.Devices[0].Driver)
+	assert.Equal(t, make([]byte, 66), f.Devices[0].RawConfig)
+	assert.Equal(t, "A: 1\nB:\t2\n", f.NVIDIA.Params)
+}
+
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(`{"version":1,"cpu":{"sockets":2},"iommu":{"known":true,"groups":[{"id":"1","type":"DMA","devices":["0000:01:00.0"]}]},` +
 		`"devices":[{"address":"0000:01:00.0","vendor":"0x10de","gpu":true,"root":"pci0000:00","path":["0000:00:01.0"],"numa_node":-1},` +
 		`{"address":"0000:02:00.0","gpu":true,"root":"pci0000:00","path":["0000:00:01.0"],"resources":[{"index":1,"start":"0x1","end":"0x2","flags":"0x3"}]}]}`))
-	f.Add([]byte(`{"version":1,"devices":[{"raw_config":"` + strings.Repeat("AAAA", 22) + `"}],"unknown":[{"what":"a","where":"b","why":"c"}]}`))
-	f.Add([]byte(`{"version":1,"devices":[{"resizable":{"1":"0x1"}}]}`))
+	f.Add([]byte(`{"version":1,"devices":[{"address":"0000:01:00.0","raw_config":"` + strings.Repeat("AAAA", 22) + `"}],"unknown":[{"what":"a","where":"b","why":"c"}]}`))
+	f.Add([]byte(`{"version":1,"devices":[{"address":"0000:01:00.0","resizable":{"1":"0x1"}}]}`))
 	f.Add([]byte(`{"version":2,"acpi":{"dmar":{"units":[{"all":true,"scopes":[{"kind":"bridge","path":["01.0"]}]}]},"srat":{"memory":[{"base":"0x0","size":1}]}},` +
 		`"memory_map":[{"start":"0x0","end":"0xfff","name":"Reserved"}],"nvidia":{"nvml":[{"protected":0}],"survey":{"pairs":[{"caps":1}]}}}`))
 	f.Fuzz(func(t *testing.T, doc []byte) {

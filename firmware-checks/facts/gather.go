@@ -59,6 +59,7 @@ func Gather(root string, opt Options) (*Facts, error) {
 	g.installed()
 	g.nvidia(opt.NVML)
 	g.kernelLog(opt.KernelLog)
+	g.facts.clean()
 	return g.facts, nil
 }
 

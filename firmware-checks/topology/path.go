@@ -183,10 +183,11 @@ func (g *Graph) class(a, b *facts.Device, up, down []*Node) Class {
 	return SYS
 }
 
-// ports fills in the bridges on both sides.
+// ports fills in the bridges on both sides. A side is empty only in a document
+// that has one function above the other.
 func (p *Path) ports(up, down []*Node) {
-	side := slices.Clone(up[1:])
-	for _, n := range slices.Backward(down[1:]) {
+	side := slices.Clone(up[min(1, len(up)):])
+	for _, n := range slices.Backward(down[min(1, len(down)):]) {
 		side = append(side, n)
 	}
 	for _, n := range side {

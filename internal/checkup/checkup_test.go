@@ -164,6 +164,27 @@ func TestSchema(t *testing.T) {
 	}
 }
 
+// Whatever a document says that can be loaded, there is an answer to it.
+func FuzzAnswer(f *testing.F) {
+	for _, kind := range []string{"acs-switch", "two-sockets", "driver-good", "unprivileged"} {
+		var doc bytes.Buffer
+		require.NoError(f, gather(f, kind).Save(&doc))
+		f.Add(doc.Bytes())
+	}
+	f.Add([]byte(`{"version":1,"devices":[{"address":"0000:01:00.0","gpu":true,"path":["0000:01:00.0"]},{"address":"0000:02:00.0","gpu":true,"path":["0000:01:00.0"]}]}`))
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		machine, err := facts.Load(bytes.NewReader(doc))
+		if err != nil || len(machine.GPUs()) > 16 {
+			return
+		}
+		c := checkup.New(machine, stock)
+		require.NoError(t, c.WriteText(io.Discard, checkup.TextOptions{Style: topology.ASCII}))
+		require.NoError(t, c.WriteHTML(io.Discard))
+		_, err = json.Marshal(c)
+		require.NoError(t, err)
+	})
+}
+
 // TestHostileFacts has text in the facts that would be markup in a page.
 func TestHostileFacts(t *testing.T) {
 	f := gather(t, "acs-switch")
