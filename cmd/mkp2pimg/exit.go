@@ -10,6 +10,8 @@ import (
 
 	"mkp2pimg/firmware-checks/remedy"
 	"mkp2pimg/images"
+	"mkp2pimg/images/disk"
+	"mkp2pimg/images/flash"
 	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/debian"
 	"mkp2pimg/internal/fetch"
@@ -67,9 +69,9 @@ func exitCode(ctx context.Context, err error) int {
 		anyOf(err, runfile.ErrFormat, runfile.ErrTruncated):
 		return exitData
 	case is[usageError](err), is[*pipeline.RequestError](err), is[*catalog.UnknownError](err),
-		is[*patch.OutputError](err), is[*patch.HeadersError](err):
+		is[*patch.OutputError](err), is[*patch.HeadersError](err), is[*flash.RefusedError](err):
 		return exitUsage
-	case is[*fetch.ChecksumError](err), is[*debian.DamagedError](err), is[*lock.FileError](err), is[*images.DirError](err),
+	case is[*fetch.ChecksumError](err), is[*debian.DamagedError](err), is[*lock.FileError](err), is[*images.DirError](err), is[*images.DamagedError](err),
 		is[*patch.RefusedError](err), is[*patch.TreeError](err), is[*patch.ForkError](err), is[*patch.RevertError](err),
 		is[*pipeline.TreeMismatchError](err), is[*initramfs.VersionError](err), is[dataError](err), is[*remedy.StateError](err),
 		anyOf(err, debian.ErrUnsigned, debian.ErrUnknownKey, debian.ErrBadSignature, debian.ErrKeyExpired,
@@ -82,7 +84,8 @@ func exitCode(ctx context.Context, err error) int {
 	case is[*sandbox.ForbiddenError](err), is[*remedy.ForbiddenError](err):
 		return exitOS
 	case is[*fetch.NoSpaceError](err), is[*fetch.CacheError](err), errors.Is(err, syscall.ENOSPC),
-		is[*fs.PathError](err), is[*os.LinkError](err):
+		is[*fs.PathError](err), is[*os.LinkError](err), is[*disk.TooSmallError](err),
+		is[*flash.DeviceError](err), is[*flash.VerifyError](err):
 		return exitIO
 	}
 	return exitFailed

@@ -33,7 +33,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see \"%s --help\")", err, c.CommandPath())}
 	})
-	root.AddCommand(newBuild(), newFetch(), newSmoke(), newPatch(), newDrivers(), newOptions(), newFacts(), newCheck(), newACS(), newExitCodes())
+	root.AddCommand(newBuild(), newFlash(), newInspect(), newDiff(), newFetch(), newSmoke(), newPatch(), newDrivers(), newOptions(), newFacts(), newCheck(), newACS(), newExitCodes())
 	checkArgs(root)
 	return root
 }
@@ -75,16 +75,18 @@ func newExitCodes() *cobra.Command {
 
     0  done; for smoke: no check failed; for check: the machine is ready
     1  what was tested did not hold (smoke), peer-to-peer works slower or with a
-       risk (check), or an error without its own code
+       risk (check), two images differ (diff), or an error without its own code
     2  something blocks peer-to-peer (check)
     3  it could not be told, or there are no two GPUs (check)
-   64  usage: an unknown command, flag, driver, kernel or machine
+   64  usage: an unknown command, flag, driver, kernel or machine, or a device
+       that must not be written to
    65  data: a wrong checksum or signature, a damaged file, a source tree that
        the edits do not fit
    69  unavailable: a download failed, or is needed but not allowed (--offline)
    70  the compiler failed
    71  the host forbids what is needed, such as user namespaces
-   74  input/output: no space, or the cache or a file can't be read or written
+   74  input/output: no space, or the cache, a file or a device can't be read or
+       written
   130  interrupted`,
 	}
 }

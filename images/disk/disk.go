@@ -23,6 +23,8 @@ const Name = "disk.img"
 // Medium makes disk images.
 type Medium struct {
 	Loaders sandbox.Root // where Packages and Tools are unpacked
+
+	install func(ctx context.Context, image string, offset int64) error // in place of syslinux, for tests
 }
 
 // Name implements [images.Medium].
@@ -63,7 +65,20 @@ func (m Medium) fill(ctx context.Context, f *os.File, p *images.Payload) error {
 	if err := writeReports(w.b, f, w.at.report, w.id.serial(reportName), w.epoch); err != nil {
 		return err
 	}
-	return w.bootPartition(ctx, loaders{m.Loaders}, p, files)
+	l := loaders{m.Loaders}
+	install := l.installSyslinux
+	if m.install != nil {
+		install = m.install
+	}
+	if err := w.bootPartition(ctx, install, p, files); err != nil {
+		return err
+	}
+	code, err := l.mbr()
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(code, 0)
+	return err
 }
 
 // files are the small files of the boot partition by path.
@@ -113,7 +128,9 @@ type image struct {
 }
 
 // bootPartition makes the partition that firmware boots.
-func (w *image) bootPartition(ctx context.Context, l loaders, p *images.Payload, files map[string][]byte) error {
+func (w *image) bootPartition(ctx context.Context, install func(ctx context.Context, image string, offset int64) error,
+	p *images.Payload, files map[string][]byte,
+) error {
 	fs, err := format(w.b, w.at.boot, bootName)
 	if err != nil {
 		return err
@@ -121,7 +138,7 @@ func (w *image) bootPartition(ctx context.Context, l loaders, p *images.Payload,
 	if err := fs.Mkdir(syslinuxDir); err != nil {
 		return err
 	}
-	if err := l.installSyslinux(ctx, w.f.Name(), w.at.boot.start); err != nil {
+	if err := install(ctx, w.f.Name(), w.at.boot.start); err != nil {
 		return err
 	}
 	if fs, err = reopen(w.b, w.at.boot); err != nil {
@@ -149,17 +166,12 @@ func (w *image) bootPartition(ctx context.Context, l loaders, p *images.Payload,
 	if err := tidy(w.f, w.at.boot, w.id.serial(bootName), w.epoch); err != nil {
 		return fmt.Errorf("boot partition: %w", err)
 	}
-	code, err := l.mbr()
-	if err != nil {
-		return err
-	}
-	_, err = w.f.WriteAt(code, 0)
-	return err
+	return nil
 }
 
 // readme is for who looks at the stick on a laptop.
 const readme = "Reports of mkp2pimg are written here, one file for each run:\r\n" +
-	"JSON lines, the first run of a machine beside the later ones.\r\n"
+	"JSON lines, named after the time and, if it has one, the name of the machine.\r\n"
 
 // writeReports makes the partition for reports.
 func writeReports(b backend.Storage, f readWriterAt, at region, serial uint32, t time.Time) error {

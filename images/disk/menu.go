@@ -50,5 +50,5 @@ func title(m *images.Manifest, p images.Plan) string {
 }
 
 func parameters(m *images.Manifest, p images.Plan) string {
-	return strings.Join(append(append([]string{}, m.CommandLine...), p.Parameters...), " ")
+	return strings.Join(p.CommandLine(m.CommandLine), " ")
 }

@@ -13,11 +13,12 @@ type readWriterAt interface {
 	io.WriterAt
 }
 
-// Sectors of a FAT32 file system, as go-diskfs lays it out.
-const (
-	infoSector = 1
-	backup     = 6 // of the boot sector; that of the information sector follows
-)
+// serialAt is the offset of the serial number, BS_VolID.
+const serialAt = 67
+
+// backup is the sector where, as go-diskfs has it, the backups begin: of the boot
+// sector and the information sector behind it.
+const backup = 6
 
 // tidy completes a file system that go-diskfs and perhaps syslinux wrote: the
 // links of directories to their parent, the count of free clusters, the times of
@@ -63,7 +64,7 @@ func (v *volume) finish(f readWriterAt, serial uint32) error {
 		return err
 	}
 	boot, info := head[:sector], head[sector:]
-	binary.LittleEndian.PutUint32(boot[67:], serial) // BS_VolID
+	binary.LittleEndian.PutUint32(boot[serialAt:], serial)
 	var free, last uint32
 	for c := uint32(2); c < v.clusters(); c++ {
 		if v.next(c) == 0 {
@@ -80,6 +81,13 @@ func (v *volume) finish(f readWriterAt, serial uint32) error {
 		}
 	}
 	return nil
+}
+
+// readSerial reads the serial number of a file system.
+func readSerial(r io.ReaderAt, at region) (uint32, error) {
+	var b [4]byte
+	_, err := r.ReadAt(b[:], at.start+serialAt)
+	return binary.LittleEndian.Uint32(b[:]), err
 }
 
 // setTimes sets the times that a directory entry has: creation, access, change.
