@@ -96,7 +96,7 @@ func Follow(ctx context.Context, path string, boards ...*GPU) error {
 		return fmt.Errorf("follow framebuffer BARs: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	stop := context.AfterFunc(ctx, func() { c.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
 	defer c.Close()
 	q := &qtest{w: c, r: bufio.NewReader(c)}

@@ -75,9 +75,9 @@ func (m *machine) answer(line string) string {
 // listen serves qtest and returns the path of its socket.
 func (m *machine) listen() string {
 	path := filepath.Join(m.t.TempDir(), "qtest")
-	l, err := net.Listen("unix", path)
+	l, err := new(net.ListenConfig).Listen(m.t.Context(), "unix", path)
 	require.NoError(m.t, err)
-	m.t.Cleanup(func() { l.Close() })
+	m.t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		c, err := l.Accept()
 		if err != nil {

@@ -23,7 +23,7 @@ func board(t testing.TB, name string, change func(*Config)) *GPU {
 	}
 	g, err := New(c)
 	require.NoError(t, err)
-	t.Cleanup(func() { g.Close() })
+	t.Cleanup(func() { _ = g.Close() })
 	return g
 }
 
@@ -271,9 +271,9 @@ const good = `{name: n, board: b, device: 1, class: 0x030000, revision: 0xa1, ch
 func TestParseModels(t *testing.T) {
 	_, err := ParseModels([]byte("models: [" + good + "]"))
 	require.NoError(t, err)
-	replaced := func(old, new string) string {
+	replaced := func(old, changed string) string {
 		assert.Contains(t, good, old)
-		return strings.Replace(good, old, new, 1)
+		return strings.Replace(good, old, changed, 1)
 	}
 	for want, text := range map[string]string{
 		`model "n" is there twice`:                                                  good + "," + good,
@@ -326,7 +326,7 @@ func FuzzConfig(f *testing.F) {
 // FuzzParseModels makes boards of whatever models can be read.
 func FuzzParseModels(f *testing.F) {
 	f.Add([]byte("models: [" + good + "]"))
-	f.Fuzz(func(t *testing.T, text []byte) {
+	f.Fuzz(func(_ *testing.T, text []byte) {
 		models, err := ParseModels(text)
 		if err != nil {
 			return
@@ -336,7 +336,7 @@ func FuzzParseModels(f *testing.F) {
 			if err != nil {
 				continue // memory larger than a file can be
 			}
-			g.Close()
+			_ = g.Close()
 		}
 	})
 }

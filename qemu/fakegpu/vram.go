@@ -22,7 +22,7 @@ func NewVRAM(size Size) (*VRAM, error) {
 	}
 	f := os.NewFile(uintptr(fd), "vram")
 	if err := f.Truncate(int64(size)); err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, fmt.Errorf("create the memory of a GPU of %v: %w", size, err)
 	}
 	return &VRAM{f, size}, nil

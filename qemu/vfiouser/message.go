@@ -171,7 +171,7 @@ func closeFDs(oob []byte) (int, error) {
 			continue // another kind of control message
 		}
 		for _, fd := range fds {
-			unix.Close(fd)
+			_ = unix.Close(fd)
 		}
 		n += len(fds)
 	}

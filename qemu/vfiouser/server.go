@@ -18,10 +18,10 @@ import (
 // (ctx's error). It closes l as soon as the client is there, since a device
 // has one owner.
 func Serve(ctx context.Context, l *net.UnixListener, d Device) error {
-	stop := context.AfterFunc(ctx, func() { l.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	c, err := l.AcceptUnix()
-	l.Close()
+	_ = l.Close()
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -34,7 +34,7 @@ func Serve(ctx context.Context, l *net.UnixListener, d Device) error {
 // serveConn serves d to the client on c and closes c.
 func serveConn(ctx context.Context, c *net.UnixConn, d Device) error {
 	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { c.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
 	s := server{device: d}
 	for {
