@@ -47,6 +47,8 @@ var quantities = []quantity{
 	{measure.Bandwidth, measure.Read, measure.SM, measure.Alone, "read by loads of a kernel"},
 	{measure.Bandwidth, measure.Write, measure.CE, measure.Total, "both write at once, sum of both"},
 	{measure.Bandwidth, measure.Read, measure.CE, measure.Total, "both read at once, sum of both"},
+	{measure.Bandwidth, measure.Write, measure.SM, measure.Total, "both store at once, sum of both"},
+	{measure.Bandwidth, measure.Read, measure.SM, measure.Total, "both load at once, sum of both"},
 	{measure.Bandwidth, measure.Write, measure.Staged, measure.Alone, "write through host memory, peer access off"},
 	{measure.LoadLatency, measure.Read, measure.SM, measure.Alone, "dependent load, there and back"},
 	{measure.FlagLatency, measure.Write, measure.SM, measure.Alone, "flag to the peer and its answer"},
