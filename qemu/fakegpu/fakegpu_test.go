@@ -2,7 +2,10 @@ package fakegpu
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,6 +130,51 @@ func TestRealBoard(t *testing.T) {
 	assert.EqualValues(t, 0x040300, audio.Class)
 	assert.Equal(t, []string{"1@60", "5@68", "10@78"}, capabilities(audio.Capabilities))
 	assert.Equal(t, []string{"1@100", "25@160"}, capabilities(audio.ExtendedCapabilities))
+}
+
+// TestRealSpace compares a board with the configuration space of a real one of
+// the same layout, as far as a hypervisor had left that and software does not
+// set it.
+func TestRealSpace(t *testing.T) {
+	text, err := os.ReadFile("../../firmware-checks/testdata/machines/h200-guest.json")
+	require.NoError(t, err)
+	type device struct {
+		Vendor string `json:"vendor"`
+		Raw    []byte `json:"raw_config"`
+	}
+	var facts struct {
+		Devices []device `json:"devices"`
+	}
+	require.NoError(t, json.Unmarshal(text, &facts))
+	i := slices.IndexFunc(facts.Devices, func(d device) bool { return d.Vendor == "0x10de" })
+	require.GreaterOrEqual(t, i, 0)
+	h200, err := pcicfg.Decode(facts.Devices[i].Raw)
+	require.NoError(t, err)
+
+	fake := decode(t, board(t, "h100-pcie", nil).Functions()[0])
+	assert.Equal(t, h200.Class, fake.Class)
+	assert.Equal(t, h200.Revision, fake.Revision)
+	assert.Equal(t, capabilities(h200.Capabilities), capabilities(fake.Capabilities))
+	assert.Equal(t, h200.Express.Port, fake.Express.Port)
+	assert.Equal(t, h200.Express.DeviceCapabilities, fake.Express.DeviceCapabilities)
+	assert.Equal(t, h200.Express.DeviceCapabilities2, fake.Express.DeviceCapabilities2)
+	assert.Equal(t, h200.Express.Link.SupportedSpeeds, fake.Express.Link.SupportedSpeeds)
+	assert.Equal(t, h200.Express.Link.ASPMSupported, fake.Express.Link.ASPMSupported)
+	assert.Equal(t, h200.Express.Link.MaxWidth, fake.Express.Link.MaxWidth)
+	assert.Equal(t, h200.AER.UncorrectableMask, fake.AER.UncorrectableMask)
+	assert.Equal(t, h200.AER.UncorrectableSeverity, fake.AER.UncorrectableSeverity)
+	var offsets []int
+	for _, c := range fake.ExtendedCapabilities {
+		offsets = append(offsets, c.Offset)
+	}
+	for _, c := range h200.ExtendedCapabilities {
+		switch c.Offset {
+		case 0x248, 0x250: // SR-IOV and what belongs to it
+		case 0x2f0: // serial number
+		default:
+			assert.Contains(t, offsets, c.Offset)
+		}
+	}
 }
 
 func TestDegradedLink(t *testing.T) {
