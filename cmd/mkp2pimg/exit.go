@@ -75,7 +75,7 @@ func exitCode(ctx context.Context, err error) int {
 		is[*patch.RefusedError](err), is[*patch.TreeError](err), is[*patch.ForkError](err), is[*patch.RevertError](err),
 		is[*pipeline.TreeMismatchError](err), is[*initramfs.VersionError](err), is[dataError](err), is[*remedy.StateError](err),
 		anyOf(err, debian.ErrUnsigned, debian.ErrUnknownKey, debian.ErrBadSignature, debian.ErrKeyExpired,
-			debian.ErrExpired, debian.ErrWrongSuite):
+			debian.ErrExpired, debian.ErrWrongSuite, images.ErrOtherFormat):
 		return exitData
 	case is[*fetch.OfflineError](err), is[*fetch.MissingError](err), is[*fetch.DownloadError](err):
 		return exitUnavailable

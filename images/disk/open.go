@@ -47,7 +47,9 @@ func Open(name string) (*Disk, error) {
 	switch {
 	case err == nil:
 		return d, nil
-	case errors.Is(err, images.ErrOtherFormat), errors.As(err, &failed):
+	case errors.Is(err, images.ErrOtherFormat):
+		err = fmt.Errorf("%s is no disk image: %w", name, err)
+	case errors.As(err, &failed):
 	default:
 		err = &images.DamagedError{Path: name, Err: err}
 	}
