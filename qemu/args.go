@@ -126,7 +126,7 @@ func (m *Machine) Args(b Boot) []string {
 		}
 		add("-device", iommu...)
 	}
-	t := treeArgs{add: add, gpus: b.GPUs}
+	t := treeArgs{add: add, gpus: len(m.GPUs()), dir: b.GPUs}
 	for i := range m.PCIe {
 		t.device(&m.PCIe[i], "pcie.0")
 	}
@@ -178,8 +178,9 @@ type treeArgs struct {
 	add  func(opt string, value ...string)
 	slot int // physical slot and chassis number of the last port
 	bus  int // last bus number given to a pxb
-	gpu  int // number of the next gpu
-	gpus string
+	gpus int // how many there are
+	gpu  int // number of the next one
+	dir  string
 }
 
 func (t *treeArgs) device(d *Device, bus string) {
@@ -196,8 +197,13 @@ func (t *treeArgs) device(d *Device, bus string) {
 	case RootPort, Downstream:
 		t.slot++
 		props = append(props, fmt.Sprintf("chassis=%d", t.slot), fmt.Sprintf("slot=%d", t.slot))
-		if d.Window != 0 {
+		switch {
+		case d.Window != 0:
 			props = append(props, fmt.Sprintf("pref64-reserve=%d", d.Window))
+		case t.gpus > 0:
+			// OVMF gives a slot that takes cards at run time room to spare; those of
+			// GPUs are none.
+			props = append(props, "hotplug=off")
 		}
 		if d.Speed != 0 {
 			props = append(props, "x-speed="+gigatransfers[d.Speed])
@@ -222,13 +228,6 @@ func (t *treeArgs) device(d *Device, bus string) {
 // gigatransfers are the speeds of PCIe generations as QEMU words them.
 var gigatransfers = [...]string{1: "2_5", 2: "5", 3: "8", 4: "16", 5: "32", 6: "64"}
 
-// The subsystem of QEMU's own devices (docs/specs/pci-ids.rst), in place of that of
-// the board: by it the image knows that a GPU is an emulated one.
-const (
-	subsystemVendor = 0x1af4
-	subsystem       = 0x1100
-)
-
 // emulated adds the functions of an emulated GPU. A socket's address has parts,
 // which QEMU takes in its JSON syntax only.
 func (t *treeArgs) emulated(d *Device, bus string) {
@@ -236,8 +235,7 @@ func (t *treeArgs) emulated(d *Device, bus string) {
 	for f := range n {
 		props := map[string]any{
 			"driver": driver[GPU], "id": d.ID, "bus": bus, "addr": fmt.Sprintf("0.%d", f),
-			"x-pci-sub-vendor-id": subsystemVendor, "x-pci-sub-device-id": subsystem,
-			"socket": map[string]string{"type": "unix", "path": path.Join(t.gpus, gpuSocket(t.gpu, f))},
+			"socket": map[string]string{"type": "unix", "path": path.Join(t.dir, gpuSocket(t.gpu, f))},
 		}
 		if f > 0 {
 			props["id"] = fmt.Sprintf("%s.%d", d.ID, f)

@@ -28,6 +28,7 @@ type Run struct {
 	Accel   Accel
 	Console []Line
 	Report  []Line
+	BARs    []Size // of the framebuffers of emulated GPUs, as the guest left them
 	Stderr  string // the emulator's own complaints
 	Exit    Exit
 	Took    time.Duration // from the emulator's start to its end
@@ -130,6 +131,7 @@ func (e *Emulator) boot(ctx context.Context, m *Machine, img Image, o bootOption
 	err = cmd.Run(ctx)
 	run.Took = time.Since(start)
 	ports.close()
+	run.BARs = gpus.bars()
 	run.Stderr = strings.TrimSpace(said.String())
 	if err := gpus.stop(); err != nil {
 		run.Stderr = strings.TrimSpace(run.Stderr + "\n" + err.Error())

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -51,6 +52,33 @@ func TestFindOnHost(t *testing.T) {
 	script(t, "echo no libfoo.so >&2; exit 127")
 	_, err = Find(t.Context(), sandbox.Root{})
 	require.ErrorContains(t, err, "no libfoo.so")
+}
+
+func TestNeedVFIOUser(t *testing.T) {
+	find := func(says string) *Emulator {
+		script(t, `case $1 in --version) echo QEMU emulator version 7.2.22;; *) `+says+`;; esac`)
+		e, err := Find(t.Context(), sandbox.Root{})
+		require.NoError(t, err)
+		return e
+	}
+	assert.NoError(t, find("echo 'vfio-user-pci options:'; echo '  socket=<SocketAddress>'").NeedVFIOUser(t.Context()))
+
+	err := find(`echo "qemu: -device vfio-user-pci,help: Device 'vfio-user-pci' not found" >&2`).NeedVFIOUser(t.Context())
+	require.ErrorIs(t, err, ErrNoVFIOUser, "though the emulator ends well")
+	assert.ErrorContains(t, err, "is version 7.2.22 and says: qemu: -device vfio-user-pci,help: Device 'vfio-user-pci' not found")
+
+	err = find("echo no libfoo.so >&2; exit 127").NeedVFIOUser(t.Context())
+	assert.NotErrorIs(t, err, ErrNoVFIOUser)
+	assert.ErrorContains(t, err, "no libfoo.so")
+}
+
+func TestJobs(t *testing.T) {
+	assert.Equal(t, Size(16384)*KiB, available("MemTotal:  99 kB\nMemAvailable:   16384 kB\nBuffers: 3 kB\n"))
+	assert.Zero(t, available("MemTotal: 99 kB\n"))
+	m := &Machine{Memory: TiB}
+	assert.Equal(t, 1, Jobs([]Options{{Machine: m}}), "one at least, whatever the memory")
+	m.Memory = 0
+	assert.LessOrEqual(t, Jobs([]Options{{Machine: m}}), runtime.NumCPU())
 }
 
 func touch(t *testing.T, elem ...string) {

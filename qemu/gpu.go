@@ -98,6 +98,15 @@ func (m *Machine) serveGPUs(ctx context.Context, dir string) (*gpuServer, error)
 	return s, nil
 }
 
+// bars are the sizes of the framebuffer BARs, as the guest has set them.
+func (s *gpuServer) bars() []Size {
+	var all []Size
+	for _, b := range s.boards {
+		all = append(all, Size(b.BAR()))
+	}
+	return all
+}
+
 // stop ends the service, closes the sockets and gives the memory of the boards
 // back. The error says what went wrong while it ran.
 func (s *gpuServer) stop() error {

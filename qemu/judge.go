@@ -49,6 +49,9 @@ func Judge(m *Machine, run *Run) []Check {
 	if len(j.machine.Expect.Paths) > 0 {
 		j.add("paths", j.paths)
 	}
+	if j.machine.Expect.BAR != 0 {
+		j.add("bars", j.bars)
+	}
 	j.add("nvidia-insert", j.nvidia)
 	j.add("gpu", j.gpu)
 	j.add("nvidia-uvm", j.uvm)
@@ -261,22 +264,46 @@ func without(a, b map[string]bool) []string {
 	return only
 }
 
-// paths wants the predictions to be those expected. They are compared without the
-// driver's release, which is that of the image.
+// paths wants the predictions to be those expected. What a driver does depends on
+// its release, so they say nothing about images of others.
 func (j *judge) paths() (Status, string) {
 	var seen []string
 	for _, f := range j.report.Findings {
 		if f.ID == checks.PathPrediction {
 			_, path, _ := strings.Cut(f.Title, "driver ")
-			_, path, _ = strings.Cut(path, ": ")
 			seen = append(seen, path)
 		}
 	}
 	slices.Sort(seen)
-	if want := slices.Sorted(slices.Values(j.machine.Expect.Paths)); !slices.Equal(seen, want) {
-		return failed("predicted: %s; expected: %s", orNone(seen), strings.Join(want, ", "))
+	want := slices.Sorted(slices.Values(j.machine.Expect.Paths))
+	switch {
+	case slices.Equal(seen, want):
+		return passed("%s", strings.Join(seen, ", "))
+	case len(seen) > 0 && release(seen[0]) != release(want[0]):
+		return Skip, fmt.Sprintf("foretold for driver %s, the image is of another: %s", release(want[0]), strings.Join(seen, ", "))
 	}
-	return passed("%s", strings.Join(seen, ", "))
+	return failed("predicted: %s; expected: %s", orNone(seen), strings.Join(want, ", "))
+}
+
+// release is that of a prediction, "535.261.03: no path".
+func release(path string) string {
+	release, _, _ := strings.Cut(path, ": ")
+	return release
+}
+
+// bars wants the emulated GPUs to have framebuffer BARs of this size at the end,
+// by what the guest last wrote into their Resizable BAR capability.
+func (j *judge) bars() (Status, string) {
+	var seen []string
+	wrong := len(j.run.BARs) == 0
+	for _, size := range j.run.BARs {
+		seen = append(seen, size.String())
+		wrong = wrong || size != j.machine.Expect.BAR
+	}
+	if wrong {
+		return failed("%s; expected %s each", orNone(seen), j.machine.Expect.BAR)
+	}
+	return passed("%s, as the guest set them", strings.Join(seen, ", "))
 }
 
 // The image's own words.
@@ -302,6 +329,9 @@ func (j *judge) nvidia() (Status, string) {
 	if s := j.report.Step(stepDriver); s != nil && len(s.Errors) > 0 {
 		return failed("stage %s: %s: %s", stepDriver, s.Errors[0].Symptom, s.Errors[0].Message)
 	}
+	if len(j.machine.GPUs()) > 0 {
+		return j.finding(ExpectedFinding{ID: findingLoad, Status: []checks.Status{checks.Pass}})()
+	}
 	want := ExpectedFinding{ID: findingLoad, Status: []checks.Status{checks.Skip}, Evidence: []string{"errno 19", noGPU}}
 	if status, detail := j.finding(want)(); status != Pass {
 		return status, detail
@@ -312,13 +342,21 @@ func (j *judge) nvidia() (Status, string) {
 	return passed("nvidia.ko ran on this kernel and answered ENODEV, %q", noGPU)
 }
 
-// gpu is skipped as long as emulated machines have none.
+// gpu is skipped, since emulated machines have none that can be started; where
+// there are emulated ones, the init has to say so, with the driver's words.
 func (j *judge) gpu() (Status, string) {
 	if why := j.leftOut(stepDriver); why != "" {
 		return Skip, why
 	}
 	if status, detail := j.nvidia(); status != Pass {
 		return failed("whether there is a GPU is not known: %s", detail)
+	}
+	if len(j.machine.GPUs()) > 0 {
+		want := ExpectedFinding{ID: string(checks.Emulated), Status: []checks.Status{checks.Skip}, Evidence: []string{"RmInitAdapter failed"}}
+		if status, detail := j.finding(want)(); status != Pass {
+			return status, detail
+		}
+		return Skip, "the driver bound the emulated GPUs and could not start them, as the report says"
 	}
 	return Skip, "no NVIDIA GPU on this machine: nothing was bound, no peer access was tried"
 }
@@ -335,6 +373,9 @@ func (j *judge) leftOut(id string) string {
 func (j *judge) uvm() (Status, string) {
 	if why := j.leftOut(stepDriver); why != "" {
 		return Skip, why
+	}
+	if len(j.machine.GPUs()) > 0 {
+		return j.step(stepDriver)()
 	}
 	status, detail := j.diagnosis(stepDriver, diagUVM, report.DiagnosisUnknown)
 	if status != Pass {

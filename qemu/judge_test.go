@@ -3,6 +3,7 @@ package qemu
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -238,6 +239,93 @@ func TestJudgeFaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestJudgeExactly holds a run to expectations that say all that is wrong.
+func TestJudgeExactly(t *testing.T) {
+	exact := func(e Expect) *Machine { return &Machine{Name: "test", Expect: e} }
+	failures := func(e Expect) []string {
+		var out []string
+		for _, c := range Judge(exact(e), goodRun(t)) {
+			if c.Status == Fail {
+				out = append(out, c.ID+": "+c.Detail)
+			}
+		}
+		return out
+	}
+	right := Trouble{Fail: []checks.ID{checks.ACSRedirect}, Warn: []checks.ID{checks.IOMMU}}
+	assert.Empty(t, failures(Expect{Trouble: &right}))
+	assert.Equal(t, []string{"trouble: expected and missing: none; not expected: fail P2P-ACS-REDIRECT, warn P2P-IOMMU"}, failures(Expect{Trouble: &Trouble{}}))
+	more := right
+	more.Unknown = []checks.ID{checks.ReBAR}
+	assert.Equal(t, []string{"trouble: expected and missing: unknown P2P-REBAR; not expected: none"}, failures(Expect{Trouble: &more}))
+
+	assert.Equal(t, []string{"paths: predicted: none; expected: 535.1: no path"}, failures(Expect{Paths: []string{"535.1: no path"}}))
+	assert.Equal(t, []string{"bars: none; expected 32G each"}, failures(Expect{BAR: 32 * GiB}))
+	assert.Equal(t, []string{"verdict: P2P-NO-GPU (no NVIDIA GPU); expected it judged as if it were one: P2P-READY"}, failures(Expect{AsIf: checks.VerdictReady}))
+}
+
+// TestJudgeEmulated judges what the driver did with emulated GPUs.
+func TestJudgeEmulated(t *testing.T) {
+	m := &Machine{
+		PCIe:   []Device{{Kind: GPU}, {Kind: GPU}},
+		Expect: Expect{BAR: 32 * GiB, Paths: []string{"535.1: BAR1 (1 GPU pair)"}},
+	}
+	run := func(path, log string, bars ...Size) *Run {
+		w := report.New()
+		w.Start(report.RunStart{Name: "p2pinit"})
+		s := w.Step(stepChecks, stepChecks)
+		s.Finding(checks.Finding{ID: checks.PathPrediction, Status: checks.Warn, Title: "stand-in device: driver " + path})
+		s.End(report.StatusComplete)
+		s = w.Step(stepDriver, stepDriver)
+		s.Finding(checks.Finding{ID: findingLoad, Status: checks.Pass, Title: "nvidia.ko is loaded"})
+		s.Finding(checks.NotStarted([]string{log}))
+		s.End(report.StatusComplete)
+		s = w.Step(stepBandwidth, stepBandwidth)
+		s.End(report.StatusSkip)
+		require.NoError(t, w.End(report.Outcome(checks.VerdictNoGPU, false)))
+		return &Run{Report: lines(string(w.Bytes())), Console: lines(noGPU), BARs: bars}
+	}
+	outcomes := func(r *Run) map[string]Status {
+		out := map[string]Status{}
+		for _, c := range Judge(m, r) {
+			switch c.ID {
+			case "paths", "bars", "nvidia-insert", "gpu", "nvidia-uvm", "bandwidth":
+				out[c.ID] = c.Status
+			}
+		}
+		return out
+	}
+	const failed = "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x25:1679)"
+	good := map[string]Status{"paths": Pass, "bars": Pass, "nvidia-insert": Pass, "gpu": Skip, "nvidia-uvm": Pass, "bandwidth": Skip}
+	with := func(id string, s Status) map[string]Status {
+		m := maps.Clone(good)
+		m[id] = s
+		return m
+	}
+	assert.Equal(t, good, outcomes(run("535.1: BAR1 (1 GPU pair)", failed, 32*GiB, 32*GiB)))
+	assert.Equal(t, with("bars", Fail), outcomes(run("535.1: BAR1 (1 GPU pair)", failed, 32*GiB, 256*MiB)))
+	assert.Equal(t, with("paths", Fail), outcomes(run("535.1: no path (1 GPU pair)", failed, 32*GiB, 32*GiB)))
+	assert.Equal(t, with("paths", Skip), outcomes(run("580.1: no path (1 GPU pair)", failed, 32*GiB, 32*GiB)), "of another driver")
+	assert.Equal(t, with("gpu", Fail), outcomes(run("535.1: BAR1 (1 GPU pair)", "NVRM: loaded", 32*GiB, 32*GiB)), "nobody says that they can't be started")
+}
+
+func TestJudgeLeftOut(t *testing.T) {
+	w := report.New()
+	w.Start(report.RunStart{Name: "p2pinit"})
+	step := w.Step(stepDriver, stepDriver)
+	step.Log(report.Info, "p2p.plan=check")
+	step.End(report.StatusSkip)
+	require.NoError(t, w.End(report.Outcome(checks.VerdictNoGPU, false)))
+	seen := 0
+	for _, c := range Judge(&Machine{}, &Run{Report: lines(string(w.Bytes()))}) {
+		switch c.ID {
+		case "nvidia-insert", "gpu", "nvidia-uvm":
+			seen++
+			assert.Equal(t, Check{c.ID, Skip, "left out by p2p.plan=check"}, c)
+		}
+	}
+	assert.Equal(t, 3, seen)
 }
 
 func TestTimes(t *testing.T) {

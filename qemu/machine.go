@@ -198,10 +198,13 @@ type Expect struct {
 	// AsIf is the verdict that the findings about emulated GPUs would give if they
 	// were GPUs; any when empty.
 	AsIf checks.Verdict `yaml:"as-if,omitempty" json:"as_if,omitempty"`
-	// Paths are the predictions of the report, each for as many pairs of GPUs as it
-	// says: "no path; with edits and options: PCIe BAR1 (6 GPU pairs)"; any when
-	// empty.
+	// Paths are the predictions of the report for images of one driver release, each
+	// for as many pairs of GPUs as it says: "535.261.03: no path; with edits and
+	// options: PCIe BAR1 (6 GPU pairs)"; any when empty.
 	Paths []string `yaml:"paths,omitempty" json:"paths,omitempty"`
+	// BAR is the size that the framebuffer BAR of each emulated GPU has at the end;
+	// any when zero.
+	BAR Size `yaml:"bar,omitempty" json:"bar,omitempty"`
 }
 
 // Trouble lists the IDs of findings by status.

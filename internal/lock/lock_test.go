@@ -129,6 +129,28 @@ func TestParseNamesTheFaultyEntry(t *testing.T) {
 	require.ErrorContains(t, err, `input driver-source "nvidia-open-gpu-kernel-modules" occurs twice`)
 }
 
+func TestLockOfAnEmulator(t *testing.T) {
+	data, err := os.ReadFile(sample)
+	require.NoError(t, err)
+	l, err := Parse(data)
+	require.NoError(t, err)
+	l.Driver, l.Kernel, l.Inputs = "", "", l.ByRole(Toolchain)
+	_, err = l.Marshal()
+	require.ErrorContains(t, err, "driver is empty")
+	for i := range l.Inputs {
+		l.Inputs[i].Role = Emulator
+	}
+	data, err = l.Marshal()
+	require.NoError(t, err)
+	schema, err := jsonschema.NewCompiler().Compile("schema.json")
+	require.NoError(t, err)
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	require.NoError(t, err)
+	assert.NoError(t, schema.Validate(doc))
+	_, err = Parse(data)
+	assert.NoError(t, err)
+}
+
 func TestReadNamesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mkp2pimg.lock")
 	_, err := Read(path)

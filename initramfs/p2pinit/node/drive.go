@@ -138,6 +138,9 @@ func (n *trial) insert(ctx context.Context, t *stage.Task, file string, log Kern
 	log.Lines() // what came before is not about this module
 	err = n.System.Insert(file, options)
 	lines := log.Lines()
+	for _, line := range lines {
+		t.Log(report.Debug, "kernel: %s", line)
+	}
 	o := driver.Classify(name, err, lines)
 	n.add(t, o.Finding(name, err, lines))
 	switch o.Kind {
