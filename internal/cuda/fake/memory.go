@@ -156,11 +156,14 @@ func (x area) store(b []byte, f Fault) {
 		b, lo, hi = f.damage(b), 0, 0
 	}
 	x.pages(func(offset, n int64, memory []byte) {
-		for i := range memory {
-			if at := offset + int64(i); at < lo || at >= hi {
-				memory[i] = b[at]
-			}
+		if memory == nil {
+			return
 		}
+		// All of the piece but what lies between lo and hi.
+		cut := func(at int64) int64 { return min(max(at-offset, 0), n) }
+		b := b[offset : offset+n]
+		copy(memory[:cut(lo)], b)
+		copy(memory[cut(hi):], b[cut(hi):])
 	})
 }
 
