@@ -88,6 +88,7 @@ lint: ## gofmt, go vet, staticcheck, golangci-lint
 
 .PHONY: bin/mkp2pimg
 bin/mkp2pimg:
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags='-s -w' -o cmd/mkp2pimg/payload/p2pbw ./initramfs/p2pbw
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o $@ ./cmd/mkp2pimg
 
 .PHONY: clean

@@ -33,7 +33,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see \"%s --help\")", err, c.CommandPath())}
 	})
-	root.AddCommand(newBuild(), newFlash(), newInspect(), newDiff(), newFetch(), newSmoke(), newPatch(), newDrivers(), newOptions(), newFacts(), newCheck(), newACS(), newExitCodes())
+	root.AddCommand(newBuild(), newFlash(), newInspect(), newDiff(), newFetch(), newSmoke(), newPatch(), newDrivers(), newOptions(), newFacts(), newCheck(), newBenchCommand(), newACS(), newExitCodes())
 	checkArgs(root)
 	return root
 }
@@ -73,11 +73,12 @@ func newExitCodes() *cobra.Command {
 		Short: "what the exit codes mean",
 		Long: `Exit codes of every command:
 
-    0  done; for smoke: no check failed; for check: the machine is ready
+    0  done; for smoke: no check failed; for check, bench: the machine is ready
     1  what was tested did not hold (smoke), peer-to-peer works slower or with a
-       risk (check), two images differ (diff), or an error without its own code
-    2  something blocks peer-to-peer (check)
-    3  it could not be told, or there are no two GPUs (check)
+       risk (check, bench), two images differ (diff), or an error without its
+       own code
+    2  something blocks peer-to-peer (check), its data does not arrive (bench)
+    3  it could not be told, or there are no two GPUs (check, bench)
    64  usage: an unknown command, flag, driver, kernel or machine, or a device
        that must not be written to
    65  data: a wrong checksum or signature, a damaged file, a source tree that

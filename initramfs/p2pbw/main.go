@@ -5,8 +5,8 @@
 //
 //	p2pbw [flags]
 //
-// It prints tables on standard error and, with --json, a result on standard
-// output whose form is in internal/measure/schema.json. Enumeration, each GPU,
+// It prints tables on standard error or, with --json, a result on standard
+// output, whose form is in internal/measure/schema.json. Enumeration, each GPU,
 // each ordered pair and each set of pairs are measured in a process of their own,
 // which is killed when it makes no progress: a GPU that hangs costs its pairs, not
 // the run. What is measured, and how, is in docs/measuring.md.
@@ -81,6 +81,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 			fmt.Fprintf(stderr, "p2pbw: writing the result: %v\n", err)
 			return exitCode(measure.Result{Verdict: measure.Inconclusive})
 		}
+		return exitCode(r)
 	}
 	if err := writeTable(stderr, r); err != nil {
 		return exitCode(measure.Result{Verdict: measure.Inconclusive})

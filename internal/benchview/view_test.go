@@ -32,7 +32,7 @@ func made(n int) *measure.Result {
 		Settings:  measure.Preset(measure.Complete),
 		Inventory: &measure.Inventory{Library: "libcuda.so.1", CUDAVersion: "13.0", DriverVersion: "580.142"}}
 	for i := range n {
-		r.Inventory.GPUs = append(r.Inventory.GPUs, cuda.DeviceInfo{BDF: bdf(i), Name: "NVIDIA GeForce RTX 3090"})
+		r.Inventory.GPUs = append(r.Inventory.GPUs, cuda.DeviceInfo{BDF: bdf(i), Name: "NVIDIA GeForce RTX 3090", Memory: 24 << 30})
 		r.Devices = append(r.Devices, measure.Device{BDF: bdf(i), Verdict: measure.OK, Reason: "copies verified", Measurements: []measure.Measurement{
 			figure(measure.Bandwidth, measure.H2D, measure.CE, measure.Alone, measure.GBps, 64<<20, 25.1),
 			figure(measure.Bandwidth, measure.D2H, measure.CE, measure.Alone, measure.GBps, 64<<20, 26.2),
