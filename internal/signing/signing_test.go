@@ -98,7 +98,7 @@ func TestEFI(t *testing.T) {
 		assert.Error(t, exec.CommandContext(t.Context(), sbverify, "--cert", cert, f.Name()).Run())
 	}
 
-	first[0x210] ^= 1 // a byte of the section
+	first[0x410] ^= 1 // a byte of the section
 	_, err = f.WriteAt(first, 0)
 	require.NoError(t, err)
 	program, err = authenticode.Parse(f)
