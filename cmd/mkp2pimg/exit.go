@@ -34,7 +34,7 @@ const (
 	exitUsage       = 64  // EX_USAGE: unknown command, flag, driver, kernel or machine
 	exitData        = 65  // EX_DATAERR: a wrong checksum or signature, a damaged file, a tree the edits do not fit
 	exitUnavailable = 69  // EX_UNAVAILABLE: a download failed, or is needed but not allowed
-	exitBuild       = 70  // EX_SOFTWARE: the compiler failed
+	exitSoftware    = 70  // EX_SOFTWARE: the compiler failed, or this program has a mistake
 	exitOS          = 71  // EX_OSERR: the host forbids what is needed, such as user namespaces
 	exitIO          = 74  // EX_IOERR: no space, or the cache or a file can't be read or written
 	exitInterrupted = 130 // 128 + SIGINT
@@ -80,7 +80,7 @@ func exitCode(ctx context.Context, err error) int {
 	case is[*fetch.OfflineError](err), is[*fetch.MissingError](err), is[*fetch.DownloadError](err):
 		return exitUnavailable
 	case is[*build.CompileError](err):
-		return exitBuild
+		return exitSoftware
 	case is[*sandbox.ForbiddenError](err), is[*remedy.ForbiddenError](err):
 		return exitOS
 	case is[*fetch.NoSpaceError](err), is[*fetch.CacheError](err), errors.Is(err, syscall.ENOSPC),

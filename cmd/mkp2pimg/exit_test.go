@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
 	"os"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -65,7 +67,7 @@ func TestExitCode(t *testing.T) {
 		{&fetch.OfflineError{}, exitUnavailable},
 		{&fetch.DownloadError{Errs: []error{some}}, exitUnavailable},
 		{&fetch.DownloadError{Errs: []error{&os.SyscallError{Syscall: "connect", Err: syscall.ECONNREFUSED}}}, exitUnavailable},
-		{&build.CompileError{}, exitBuild},
+		{&build.CompileError{}, exitSoftware},
 		{&sandbox.ForbiddenError{}, exitOS},
 		{&remedy.ForbiddenError{Err: &fs.PathError{Op: "open", Path: "config", Err: syscall.EACCES}}, exitOS},
 		{&remedy.StateError{Err: some}, exitData},
@@ -117,4 +119,12 @@ func TestExitCodesAreDocumented(t *testing.T) {
 		have = append(have, code)
 	}
 	assert.Equal(t, want, have)
+}
+
+// TestPanic: the code that says "blocked" is not that of a crash.
+func TestPanic(t *testing.T) {
+	var stderr bytes.Buffer
+	root := &cobra.Command{Use: "mkp2pimg", Run: func(*cobra.Command, []string) { panic("no such port") }}
+	assert.Equal(t, exitSoftware, execute(t.Context(), root, nil, io.Discard, &stderr))
+	assert.Contains(t, stderr.String(), "please report it: no such port")
 }

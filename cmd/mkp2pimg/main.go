@@ -10,7 +10,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"mkp2pimg/internal/sandbox"
 )
@@ -25,7 +28,17 @@ func main() {
 
 // run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+	return execute(ctx, newRoot(), args, stdout, stderr)
+}
+
+func execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) (code int) {
+	// The runtime would end the program with 2, which says "blocked".
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(stderr, "mkp2pimg: a mistake in this program, please report it: %v\n\n%s", p, debug.Stack())
+			code = exitSoftware
+		}
+	}()
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
