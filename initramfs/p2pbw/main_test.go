@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,11 +42,11 @@ const (
 
 // system returns n GPUs.
 func system(n int) *fake.System {
-	s := &fake.System{CUDA: 12020, Default: fake.Link{GBps: 1, StagedGBps: 0.5}, Links: map[fake.Route]fake.Link{}}
+	s := &fake.System{CUDA: 12020, Default: fake.Link{GBps: 0.004, StagedGBps: 0.002, Latency: time.Microsecond}, Links: map[fake.Route]fake.Link{}}
 	for _, bdf := range []string{bdf0, bdf1, bdf2}[:n] {
 		s.GPUs = append(s.GPUs, fake.GPU{
-			Info:     cuda.DeviceInfo{BDF: bdf, Name: "Simulated GPU", UUID: "00000000-0000-0000-0000-" + strings.ReplaceAll(bdf, ":", ""), Memory: 24 << 30, SMs: 128},
-			HostGBps: 1.25, Copy: 2,
+			Info:     cuda.DeviceInfo{BDF: bdf, Name: "Simulated GPU", UUID: "00000000-0000-0000-0000-" + strings.ReplaceAll(bdf, ":", ""), Memory: 24 << 30, SMs: 4},
+			HostGBps: 0.005, Copy: 0.008, Latency: 300 * time.Nanosecond,
 		})
 	}
 	return s
@@ -69,14 +70,22 @@ func link(a, b int, l fake.Link) func(*fake.System) {
 
 var scenarios = map[string]func() (cuda.Driver, string, error){
 	"three": with(3, func(s *fake.System) {
-		link(0, 1, fake.Link{GBps: 1, StagedGBps: 0.5, Mirror: true})(s)
-		link(1, 2, fake.Link{GBps: 0.25, StagedGBps: 0.5})(s)
-		link(2, 1, fake.Link{NoAccess: true, StagedGBps: 0.5})(s)
+		link(0, 1, fake.Link{GBps: 0.004, StagedGBps: 0.002, Mirror: true})(s)
+		link(1, 2, fake.Link{GBps: 0.001, StagedGBps: 0.002, Latency: time.Microsecond})(s)
+		link(2, 1, fake.Link{NoAccess: true, StagedGBps: 0.002})(s)
 	}),
-	"two":  with(2, func(*fake.System) {}),
-	"slow": with(2, link(1, 0, fake.Link{GBps: 0.4, StagedGBps: 0.5})),
-	"hang": with(2, link(0, 1, fake.Link{GBps: 1, StagedGBps: 0.5, Write: fake.Fault{Kind: fake.Hang}})),
-	"one":  with(1, func(*fake.System) {}),
+	"two":        with(2, func(*fake.System) {}),
+	"slow":       with(2, link(1, 0, fake.Link{GBps: 0.0015, StagedGBps: 0.002})),
+	"hang":       with(2, link(0, 1, fake.Link{GBps: 0.004, StagedGBps: 0.002, Write: fake.Fault{Kind: fake.Hang}})),
+	"good three": with(3, func(*fake.System) {}),
+	"one":        with(1, func(*fake.System) {}),
+	"no memory":  with(1, func(s *fake.System) { s.GPUs[0].Info.Memory = 1 << 15 }),
+	"exclusive": with(2, func(s *fake.System) {
+		s.GPUs[0].Retain = &cuda.Error{Call: "cuDevicePrimaryCtxRetain", Code: cuda.DeviceUnavailable, Name: "CUDA_ERROR_DEVICE_UNAVAILABLE", Text: "CUDA-capable device(s) is/are busy or unavailable"}
+	}),
+	"no compiler": with(1, func(s *fake.System) {
+		s.GPUs[0].Load = &cuda.Error{Call: "cuModuleLoadDataEx", Code: cuda.NoJITCompiler, Name: "CUDA_ERROR_JIT_COMPILER_NOT_FOUND", Text: "PTX JIT compiler library not found"}
+	}),
 	"none": with(0, func(*fake.System) {}),
 	"no driver": func() (cuda.Driver, string, error) {
 		return nil, "", &cuda.Error{Call: "cuInit", Code: cuda.OperatingSystem, Name: "CUDA_ERROR_OPERATING_SYSTEM", Text: "OS call failed or operation not supported on this OS"}
@@ -100,7 +109,7 @@ func measureIn(t *testing.T, scenario string, args ...string) (int, measure.Resu
 	t.Helper()
 	t.Setenv(scenarioEnv, scenario)
 	var stdout, stderr bytes.Buffer
-	args = append([]string{"--json", "--size=1MiB", "--seed=1"}, args...)
+	args = append([]string{"--json", "--size=64KiB", "--seed=1", "--window=512KiB", "--opposed=false", "--latency=false"}, args...)
 	code := run(t.Context(), args, nil, &stdout, &stderr, func(string) (cuda.Driver, string, error) {
 		t.Error("the parent opened the driver")
 		return nil, "", nil
@@ -124,34 +133,44 @@ func TestExitCodes(t *testing.T) {
 		reason   string
 	}{
 		{"two", nil, 0, measure.OK, "2 ordered pairs of 2 GPUs"},
-		{"two", []string{"--min=1.5"}, 1, measure.Slow, "below the floor"},
+		{"two", []string{"--min=0.006"}, 1, measure.Slow, "below the floor"},
 		{"one", nil, 0, measure.OK, "one GPU"},
 		{"slow", nil, 1, measure.Slow, "slower than through host memory"},
-		{"three", nil, 2, measure.WrongData, bdf0 + " to " + bdf1},
-		{"hang", []string{"--timeout=1s"}, 2, measure.Hang, "write: verify one copy: no answer from the GPU within 1s"},
-		{"wrong version", nil, 3, measure.Inconclusive, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
+		{"mirror", nil, 2, measure.WrongData, bdf0 + " to " + bdf1},
+		{"hang", []string{"--timeout=1s"}, 2, measure.Hang, "write by ce: verify one copy: no answer from the GPU within 1s"},
+		{"wrong version", nil, 6, measure.Inconclusive, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
 		{"crash", nil, 3, measure.Inconclusive, "simulated crash"},
 		{"two", []string{"--pair=0000:41:00.0,0000:99:00.0"}, 3, measure.Inconclusive, "no GPU at 0000:99:00.0"},
 		{"none", nil, 4, measure.Inconclusive, "the driver shows no GPU"},
 		{"no driver", nil, 4, measure.Inconclusive, "CUDA_ERROR_OPERATING_SYSTEM"},
+		{"exclusive", nil, 7, measure.Inconclusive, "another process uses the GPU in exclusive mode"},
+		{"no memory", nil, 8, measure.Inconclusive, "CUDA_ERROR_OUT_OF_MEMORY"},
+		{"no compiler", nil, 3, measure.Inconclusive, "install it beside libcuda.so.1"},
 		{"no library", nil, 5, measure.Inconclusive, "no usable libcuda"},
 	} {
 		t.Run(tc.scenario+strings.Join(tc.args, " "), func(t *testing.T) {
-			code, r, text := measureIn(t, tc.scenario, tc.args...)
+			code, r, _ := measureIn(t, tc.scenario, tc.args...)
 			assert.Equal(t, tc.code, code)
 			assert.Equal(t, tc.verdict, r.Verdict)
 			assert.Contains(t, r.Reason, tc.reason)
-			assert.Contains(t, text, "verdict: "+string(tc.verdict))
 		})
 	}
+}
+
+func TestTableWithoutJSON(t *testing.T) {
+	t.Setenv(scenarioEnv, "no driver")
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, 4, run(t.Context(), nil, nil, &stdout, &stderr, nil))
+	assert.Contains(t, stderr.String(), "verdict: inconclusive: cuInit")
+	assert.Empty(t, stdout.String())
 }
 
 func TestHangCostsOnlyItsPair(t *testing.T) {
 	_, r, _ := measureIn(t, "hang", "--timeout=1s")
 	require.Len(t, r.Pairs, 2)
 	assert.Equal(t, measure.Hang, r.Pairs[0].Verdict)
-	assert.Equal(t, "write: verify one copy", r.Pairs[0].Step)
-	assert.Len(t, r.Pairs[0].Measurements, 1, "what was measured before the hang is kept")
+	assert.Equal(t, "write by ce: verify one copy", r.Pairs[0].Step)
+	assert.Len(t, r.Pairs[0].Measurements, 2, "what was measured before the hang is kept")
 	assert.Equal(t, measure.OK, r.Pairs[1].Verdict)
 }
 
@@ -164,12 +183,55 @@ func TestPairsChosen(t *testing.T) {
 	assert.Equal(t, [2]string{bdf2, bdf0}, [2]string{r.Pairs[1].Initiator, r.Pairs[1].Peer})
 }
 
+// What a path can carry comes from the caller.
+func TestCeilings(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "ceilings.json")
+	require.NoError(t, os.WriteFile(name, []byte(`[{"initiator":"41:00.0","peer":"42:00.0","write_gbps":0.004,"read_gbps":0.008,"basis":"Gen9"}]`), 0o644))
+	code, r, _ := measureIn(t, "two", "--ceilings="+name)
+	assert.Equal(t, 1, code)
+	assert.Contains(t, r.Reason, "is 50 % of the 0.01 GB/s that the path can carry (Gen9)")
+	require.Len(t, r.Pairs, 2)
+	assert.Equal(t, &measure.Ceiling{Initiator: bdf0, Peer: bdf1, WriteGBps: 0.004, ReadGBps: 0.008, Basis: "Gen9"}, r.Pairs[0].Ceiling)
+	assert.Nil(t, r.Pairs[1].Ceiling)
+
+	for text, want := range map[string]string{
+		`{}`:                   "want an array of ceilings",
+		`[{"peer":"41:00.0"}]`: "entry 0: \"\" is no PCI address",
+		`[{"initiator":"41:00.0","peer":"42:00.0","write_gbps":-1}]`: "entry 0: less than nothing",
+		`[{"from":1}]`: "unknown field",
+	} {
+		_, err := parse([]string{"--ceilings=-"}, strings.NewReader(text), io.Discard)
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	quick, err := parse(nil, nil, io.Discard)
+	require.NoError(t, err)
+	full, err := parse([]string{"--size=1MiB", "--profile=full", "--pair=41:00.0,42:00.0"}, nil, io.Discard)
+	require.NoError(t, err)
+	assert.Empty(t, quick.settings.Sweep)
+	assert.Equal(t, []int64{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30}, full.settings.Sweep)
+	assert.Equal(t, int64(1<<20), full.settings.Size, "a flag outweighs its profile, wherever it stands")
+	assert.Len(t, full.pairs, 1)
+	none, err := parse([]string{"--profile=full", "--sweep=none"}, nil, io.Discard)
+	require.NoError(t, err)
+	assert.Empty(t, none.settings.Sweep)
+}
+
 func TestTable(t *testing.T) {
-	for _, scenario := range []string{"three", "one", "no driver"} {
+	for _, scenario := range []string{"three", "good three", "one", "no driver"} {
 		t.Run(scenario, func(t *testing.T) {
-			_, r, _ := measureIn(t, scenario)
+			_, r, text := measureIn(t, scenario, "--latency", "--opposed")
+			if scenario == "three" {
+				assert.Contains(t, text, "ring write by ce: not tried, as "+bdf0+" to "+bdf1+": wrong-data")
+			}
 			if r.Inventory != nil {
 				r.Inventory.DriverVersion = "535.261.03"
+			}
+			r.Seconds = 12
+			for i := range r.Pairs {
+				r.Pairs[i].VerifySeconds = 0.5
 			}
 			var b bytes.Buffer
 			require.NoError(t, writeTable(&b, r))
@@ -208,7 +270,7 @@ func TestStuckChildIsKilled(t *testing.T) {
 func TestInterruptedRunIsInconclusive(t *testing.T) {
 	t.Setenv(scenarioEnv, "two")
 	ctx, cancel := context.WithCancel(t.Context())
-	o, err := parse([]string{"--size=1MiB"}, nil, os.Stderr)
+	o, err := parse([]string{"--size=64KiB", "--window=512KiB"}, nil, os.Stderr)
 	require.NoError(t, err)
 	// The first line of progress is that of the first GPU.
 	r := parent{options: o, log: writerFunc(func(b []byte) (int, error) {
@@ -242,6 +304,13 @@ func TestUsage(t *testing.T) {
 		{"--samples=x", "invalid value"},
 		{"--min=-1", "want GB/s"},
 		{"--min=NaN", "want GB/s"},
+		{"--slow=1.5", "want 0 to 1"},
+		{"--slow=NaN", "want 0 to 1"},
+		{"--profile=fast", "want quick or full"},
+		{"--window=5", "want a multiple of 4096"},
+		{"--sweep=4KiB,1", "want multiples of 4096"},
+		{"--sweep=4KiB,x", "want a number"},
+		{"--ceilings=/nonexistent", "no such file"},
 		{"--timeout=0s", "want more than zero"},
 		{"--pair=41:00.0", "want two addresses"},
 		{"--pair=41:00.0,41:00.0", "want two GPUs"},

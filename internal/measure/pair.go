@@ -140,16 +140,30 @@ func (p *pairProbe) staged(cuda.Driver) error {
 		if err != nil {
 			return err
 		}
-		found, err := w.to.inspect(comparison{want: w.from.holds, size: w.size}, w.parts(p.settings.Seed), w.windows(p.settings.Seed))
+		found, err := p.found(w)
 		if err != nil {
 			return err
 		}
 		if slices.ContainsFunc(found, Check.Failed) {
 			return fmt.Errorf("with peer access off, a copy from %s to %s through host memory gives wrong data", w.from.owner.bdf, w.to.owner.bdf)
 		}
+		for _, c := range found {
+			c.Direction, c.Method, c.Phase = d, Staged, After
+			*p.checks = append(*p.checks, c)
+		}
 		p.add(m)
 	}
 	return nil
+}
+
+// found returns what the owner of a path's destination finds in it.
+func (p *pairProbe) found(w path) (found []Check, err error) {
+	err = p.unclocked(func() error {
+		m := comparison{want: w.from.holds, previous: w.to.holds, size: w.size}
+		found, err = w.to.inspect(m, w.parts(p.settings.Seed), w.windows(p.settings.Seed))
+		return err
+	})
+	return found, err
 }
 
 func (p *pairProbe) enable(cuda.Driver) error {
@@ -180,14 +194,20 @@ func (p *pairProbe) opposed() error {
 			if err != nil {
 				return err
 			}
+			if ok, err := p.check(ways[0], Together); err != nil || !ok {
+				return err
+			}
+			// Wrong data on the way back is the business of the other order of the
+			// pair, but then the figures of both mean nothing.
+			back, err := p.found(ways[1])
+			if err != nil || slices.ContainsFunc(back, Check.Failed) {
+				return err
+			}
 			bytes := p.settings.Size * int64(copies)
 			one := Measurement{Direction: d, Method: m, Load: Opposed, Size: p.settings.Size, Copies: copies}
 			p.add(one.bandwidth(of(timings, 0), bytes))
 			one.Load = Total
 			p.add(one.bandwidth(together(timings), 2*bytes))
-			if ok, err := p.checkAll(ways); err != nil || !ok {
-				return err
-			}
 		}
 	}
 	return nil
