@@ -332,7 +332,7 @@ func (c *ctx) NewEvent() (cuda.Event, error) {
 	return &event{sys: c.sys}, nil
 }
 
-func (c *ctx) LoadModule(ptx string) (cuda.Module, error) {
+func (c *ctx) LoadModule(string) (cuda.Module, error) {
 	if err := c.sys.GPUs[c.index].Load; err != nil {
 		return nil, err
 	}

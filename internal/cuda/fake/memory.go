@@ -93,10 +93,13 @@ func (s *stream) fail(t *thread, err *cuda.Error) {
 	t.until(nil, forever)
 }
 
+// direct tells whether the GPU's mapping leads where it should.
+func (x area) direct() bool { return x.local || x.link.Offset == 0 && x.link.Alias == 0 }
+
 // pages calls f with each piece of the area and the memory that the GPU's mapping
 // leads to, or nil where it leads to none.
 func (x area) pages(f func(offset, n int64, memory []byte)) {
-	if x.local || x.link.Offset == 0 && x.link.Alias == 0 {
+	if x.direct() {
 		f(0, x.n, x.memory()[x.at:x.at+x.n])
 		return
 	}
@@ -259,7 +262,11 @@ func (s *stream) transfer(t *thread, dst, src cuda.Ptr, n int64, loops int, e En
 		} else {
 			onLoad = s.fault(t, remote, e, false, count)
 		}
-		to.store(from.load(onLoad), onStore)
+		if onLoad.Kind == None && from.direct() { // spares a copy of what may be large
+			to.store(from.memory()[from.at:from.at+n], onStore)
+		} else {
+			to.store(from.load(onLoad), onStore)
+		}
 	}
 }
 

@@ -10,11 +10,11 @@ import (
 
 	"mkp2pimg/internal/cuda"
 	"mkp2pimg/internal/cuda/fake"
-	. "mkp2pimg/internal/cuda/kernels"
+	"mkp2pimg/internal/cuda/kernels"
 )
 
 func TestPattern(t *testing.T) {
-	p, q := Pattern{Key: 7}, Pattern{Key: 1 << 60}
+	p, q := kernels.Pattern{Key: 7}, kernels.Pattern{Key: 1 << 60}
 	seen := map[uint64]bool{}
 	for i := range uint64(1 << 12) {
 		w := p.Word(i << 20)
@@ -39,7 +39,7 @@ func FuzzMisplaced(f *testing.F) {
 	f.Add(uint64(1), uint64(3), uint8(0))
 	f.Add(uint64(1<<63), uint64(1<<30), uint8(63))
 	f.Fuzz(func(t *testing.T, key, i uint64, bit uint8) {
-		p := Pattern{Key: key}
+		p := kernels.Pattern{Key: key}
 		i %= 1 << 34 // words of 128 GiB
 		assert.NotEqual(t, i, p.Index(p.Word(i)^1<<(bit%64)))
 	})
@@ -48,10 +48,10 @@ func FuzzMisplaced(f *testing.F) {
 func TestChain(t *testing.T) {
 	const base, size = 1 << 30, 1024
 	b := make([]byte, size)
-	Chain(b, base)
+	kernels.Chain(b, base)
 	at := cuda.Ptr(base)
 	for i := range 20 {
-		assert.Equal(t, ChainEnd(base, size, i), at)
+		assert.Equal(t, kernels.ChainEnd(base, size, i), at)
 		o := at - base
 		at = cuda.Ptr(b[o]) | cuda.Ptr(b[o+1])<<8 | cuda.Ptr(b[o+2])<<16 | cuda.Ptr(b[o+3])<<24
 	}
@@ -60,9 +60,9 @@ func TestChain(t *testing.T) {
 // A side is one GPU with all it needs to run a kernel.
 type side struct {
 	cuda.Context
-	*Kernels
+	*kernels.Kernels
 	q   cuda.Stream
-	out *Slot
+	out *kernels.Slot
 	mem cuda.Ptr
 }
 
@@ -78,13 +78,13 @@ func pair(t *testing.T, sys *fake.System) [2]*side {
 		sides[i] = s
 		s.Context, err = devices[i].Retain()
 		require.NoError(t, err)
-		s.Kernels, err = Load(s.Context, 4)
+		s.Kernels, err = kernels.Load(s.Context, 4)
 		require.NoError(t, err)
-		s.q, err = s.Context.NewStream()
+		s.q, err = s.NewStream()
 		require.NoError(t, err)
 		s.out, err = s.NewSlot()
 		require.NoError(t, err)
-		s.mem, err = s.Context.Alloc(bufferSize)
+		s.mem, err = s.Alloc(bufferSize)
 		require.NoError(t, err)
 	}
 	require.NoError(t, sides[0].EnablePeer(sides[1].Context))
@@ -116,25 +116,25 @@ const poison = 0xb5c0ffee
 // TestVerify lets every kind of wrong word be told apart.
 func TestVerify(t *testing.T) {
 	const n = bufferSize
-	p, old := Pattern{Key: 5}, Pattern{Key: 6}
+	p, old := kernels.Pattern{Key: 5}, kernels.Pattern{Key: 6}
 	for _, tc := range []struct {
 		name   string
 		damage func(*fake.Link)
-		want   Verified
+		want   kernels.Verified
 	}{
-		{"right", func(*fake.Link) {}, Verified{}},
+		{"right", func(*fake.Link) {}, kernels.Verified{}},
 		{"lost", func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Drop, Offset: 4096, Size: 8192} },
-			Verified{Poison: 1024, First: 4096, Last: 4096 + 8192 - 8}},
-		{"mirror", func(l *fake.Link) { l.Mirror = true }, Verified{Poison: n / 8, Last: n - 8}},
+			kernels.Verified{Poison: 1024, First: 4096, Last: 4096 + 8192 - 8}},
+		{"mirror", func(l *fake.Link) { l.Mirror = true }, kernels.Verified{Poison: n / 8, Last: n - 8}},
 		{"zeros", func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Clear, Offset: n - 8, Size: 8} },
-			Verified{Zero: 1, First: n - 8, Last: n - 8}},
-		{"ones", func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Ones, Size: 16} }, Verified{Ones: 2, Last: 8}},
-		{"flips", func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Flip} }, Verified{Foreign: n / 4096, Last: n - 4096}},
+			kernels.Verified{Zero: 1, First: n - 8, Last: n - 8}},
+		{"ones", func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Ones, Size: 16} }, kernels.Verified{Ones: 2, Last: 8}},
+		{"flips", func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Flip} }, kernels.Verified{Foreign: n / 4096, Last: n - 4096}},
 		{"offset window", func(l *fake.Link) { l.Offset = 65536 },
-			Verified{Poison: 8192, Misplaced: n/8 - 8192, Last: n - 8}},
+			kernels.Verified{Poison: 8192, Misplaced: n/8 - 8192, Last: n - 8}},
 		{"aliasing", func(l *fake.Link) { l.Alias = n / 2 },
-			Verified{Misplaced: n / 16, Poison: n / 16, Last: n - 8}},
-		{"copy engines only", func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Clear, Only: fake.CE} }, Verified{}},
+			kernels.Verified{Misplaced: n / 16, Poison: n / 16, Last: n - 8}},
+		{"copy engines only", func(l *fake.Link) { l.Write = fake.Fault{Kind: fake.Clear, Only: fake.CE} }, kernels.Verified{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			sys := system()
@@ -146,7 +146,7 @@ func TestVerify(t *testing.T) {
 			wait(t, a, b)
 			require.NoError(t, a.Copy(a.q, b.mem, a.mem, n, 2))
 			wait(t, a)
-			require.NoError(t, b.Verify(b.q, b.out, b.mem, n, Expectation{Pattern: p, Total: n, Previous: old, Poison: poison}))
+			require.NoError(t, b.Verify(b.q, b.out, b.mem, n, kernels.Expectation{Pattern: p, Total: n, Previous: old, Poison: poison}))
 			wait(t, b)
 			assert.Equal(t, tc.want, b.out.Verified())
 		})
@@ -154,13 +154,13 @@ func TestVerify(t *testing.T) {
 	sys := system()
 	a := pair(t, sys)[0]
 	require.NoError(t, a.Fill(a.q, a.mem, old, 4096, 4096))
-	require.NoError(t, a.Verify(a.q, a.out, a.mem, 4096, Expectation{Pattern: p, Offset: 4096, Total: n, Previous: old, Poison: poison}))
+	require.NoError(t, a.Verify(a.q, a.out, a.mem, 4096, kernels.Expectation{Pattern: p, Offset: 4096, Total: n, Previous: old, Poison: poison}))
 	wait(t, a)
-	assert.Equal(t, Verified{Stale: 512, First: 4096, Last: 8184}, a.out.Verified())
+	assert.Equal(t, kernels.Verified{Stale: 512, First: 4096, Last: 8184}, a.out.Verified())
 	took, err := a.out.Elapsed()
 	require.NoError(t, err)
 	assert.Positive(t, took)
-	assert.ErrorContains(t, a.Verify(a.q, a.out, a.mem, 8, Expectation{}), "multiple of 16")
+	assert.ErrorContains(t, a.Verify(a.q, a.out, a.mem, 8, kernels.Expectation{}), "multiple of 16")
 }
 
 func TestCopySpeed(t *testing.T) {
@@ -205,12 +205,12 @@ func TestChase(t *testing.T) {
 	a, b := ab[0], ab[1]
 	h, err := b.AllocHost(bufferSize)
 	require.NoError(t, err)
-	Chain(h.Bytes, b.mem)
+	kernels.Chain(h.Bytes, b.mem)
 	require.NoError(t, b.q.Copy(b.mem, h.Ptr, bufferSize))
 	wait(t, b)
 	require.NoError(t, a.Chase(a.q, a.out, b.mem, 1000, 3, false))
 	wait(t, a)
-	assert.Equal(t, ChainEnd(b.mem, bufferSize, 1000), a.out.Chased().End)
+	assert.Equal(t, kernels.ChainEnd(b.mem, bufferSize, 1000), a.out.Chased().End)
 	took, err := a.out.Elapsed()
 	require.NoError(t, err)
 	assert.Equal(t, time.Millisecond, took)
@@ -245,7 +245,7 @@ func TestFlags(t *testing.T) {
 				assert.Equal(t, 20*time.Microsecond, a.out.Exchanged().Elapsed)
 			}
 
-			c := Channel{Data: b.mem + 4096, Flag: b.mem + flags, Ack: a.mem + flags, Words: 1024, Rounds: 10, Seed: 3}
+			c := kernels.Channel{Data: b.mem + 4096, Flag: b.mem + flags, Ack: a.mem + flags, Words: 1024, Rounds: 10, Seed: 3}
 			require.NoError(t, a.Produce(a.q, a.out, c, time.Second))
 			require.NoError(t, b.Consume(b.q, b.out, c, time.Second))
 			wait(t, a, b)

@@ -85,7 +85,7 @@ func cards(t *testing.T, n int) []*card {
 func (c *card) buffer(t *testing.T, n int64) cuda.Ptr {
 	p, err := c.Alloc(n)
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, c.Context.Free(p)) })
+	t.Cleanup(func() { assert.NoError(t, c.Free(p)) })
 	return p
 }
 
@@ -155,7 +155,7 @@ func (c *card) ce(dst, src cuda.Ptr) func(int) error {
 }
 
 func (c *card) sm(dst, src cuda.Ptr) func(int) error {
-	return func(loops int) error { return c.Kernels.Copy(c.q, dst, src, gpuBuffer, loops) }
+	return func(loops int) error { return c.Copy(c.q, dst, src, gpuBuffer, loops) }
 }
 
 func TestGPUAnswers(t *testing.T) {
@@ -210,7 +210,7 @@ func TestGPUVerify(t *testing.T) {
 		finish(t, c)
 		return c.out.Verified()
 	}
-	require.NoError(t, c.Kernels.Fill(c.q, c.mem, p, 0, gpuBuffer))
+	require.NoError(t, c.Fill(c.q, c.mem, p, 0, gpuBuffer))
 	assert.Equal(t, kernels.Verified{}, check())
 	for _, offset := range []int64{0, n/2&^15 - 1<<15, gpuBuffer - 1<<16} {
 		require.NoError(t, c.q.Copy(h.Ptr, c.mem+cuda.Ptr(offset), 1<<16))
@@ -224,8 +224,8 @@ func TestGPUVerify(t *testing.T) {
 	require.NoError(t, c.q.Fill(at(4096), gpuPoison, 4096))
 	require.NoError(t, c.q.Fill(at(1<<20), 0, 1<<20))
 	require.NoError(t, c.q.Fill(at(5<<20), ^uint32(0), 64))
-	require.NoError(t, c.Kernels.Fill(c.q, at(7<<20), old, 7<<20, 1<<20))
-	require.NoError(t, c.Kernels.Fill(c.q, at(9<<20), p, 1<<20, 4096))
+	require.NoError(t, c.Fill(c.q, at(7<<20), old, 7<<20, 1<<20))
+	require.NoError(t, c.Fill(c.q, at(9<<20), p, 1<<20, 4096))
 	require.NoError(t, c.q.Fill(at(n-4), 1, 4))
 	got := check()
 	assert.Equal(t, kernels.Verified{
@@ -258,7 +258,7 @@ func TestGPUVerifySpeed(t *testing.T) {
 	size := min(16<<30, free/2&^(1<<20-1))
 	mem := c.buffer(t, size)
 	p := kernels.Pattern{Key: 77}
-	require.NoError(t, c.Kernels.Fill(c.q, mem, p, 0, size))
+	require.NoError(t, c.Fill(c.q, mem, p, 0, size))
 	finish(t, c)
 	fastest := func(run func() error) time.Duration {
 		best := time.Duration(1 << 62)
@@ -353,13 +353,13 @@ func TestGPUFlagsOnOne(t *testing.T) {
 // exchange runs all kernels that need two sides.
 func exchange(t *testing.T, a, b *card) {
 	const rounds, timeout = 10_000, 5 * time.Second
-	clear := func() {
+	zero := func() {
 		for _, c := range []*card{a, b} {
 			require.NoError(t, c.q.Fill(c.mem, 0, 1<<20))
 			finish(t, c)
 		}
 	}
-	clear()
+	zero()
 	require.NoError(t, a.PingPong(a.q, a.out, a.mem, b.mem, rounds, true, timeout))
 	require.NoError(t, b.PingPong(b.q, b.out, b.mem, a.mem, rounds, false, timeout))
 	finish(t, a, b)
@@ -370,7 +370,7 @@ func exchange(t *testing.T, a, b *card) {
 		t.Logf("flag round trip %v", got.Elapsed/rounds)
 	}
 
-	clear()
+	zero()
 	ch := kernels.Channel{Data: b.mem + 4096, Flag: b.mem, Ack: a.mem, Words: 65536 / 8, Rounds: 1000, Seed: 42}
 	require.NoError(t, a.Produce(a.q, a.out, ch, timeout))
 	require.NoError(t, b.Consume(b.q, b.out, ch, timeout))
@@ -384,7 +384,7 @@ func exchange(t *testing.T, a, b *card) {
 	}
 	// A producer of other data is found out, and one that is not there waited for
 	// in vain.
-	clear()
+	zero()
 	other := ch
 	other.Seed, ch.Rounds, other.Rounds = 43, 3, 3
 	require.NoError(t, a.Produce(a.q, a.out, other, timeout))
@@ -392,7 +392,7 @@ func exchange(t *testing.T, a, b *card) {
 	finish(t, a, b)
 	assert.EqualValues(t, 3*ch.Words, b.out.Exchanged().Wrong)
 	assert.Zero(t, b.out.Exchanged().WrongRound)
-	clear()
+	zero()
 	require.NoError(t, b.Consume(b.q, b.out, ch, 100*time.Millisecond))
 	require.NoError(t, a.PingPong(a.q, a.out, a.mem, b.mem+4096, 1, true, 100*time.Millisecond))
 	finish(t, a, b)
@@ -400,7 +400,7 @@ func exchange(t *testing.T, a, b *card) {
 	assert.True(t, a.out.Exchanged().TimedOut)
 	assert.Zero(t, a.out.Exchanged().Rounds)
 
-	clear()
+	zero()
 	for _, c := range []*card{a, b} {
 		require.NoError(t, c.Atomics(c.q, c.out, b.mem, 256, 1000))
 	}
@@ -469,7 +469,7 @@ func TestGPUPairs(t *testing.T) {
 		}
 		p := kernels.Pattern{Key: 31}
 		require.NoError(t, b.q.Fill(b.mem, gpuPoison, gpuBuffer))
-		require.NoError(t, a.Kernels.Fill(a.q, a.mem, p, 0, gpuBuffer))
+		require.NoError(t, a.Fill(a.q, a.mem, p, 0, gpuBuffer))
 		finish(t, a, b)
 		require.NoError(t, a.sm(b.mem, a.mem)(1))
 		finish(t, a)

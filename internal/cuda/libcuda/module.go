@@ -1,6 +1,7 @@
 package libcuda
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -39,7 +40,7 @@ func (c *ctx) LoadModule(ptx string) (cuda.Module, error) {
 		return c.api.ModuleLoadData(&m.handle, image, uint32(len(options)), &options[0], &values[0])
 	})
 	if err != nil {
-		if e, ok := err.(*cuda.Error); ok {
+		if e, ok := errors.AsType[*cuda.Error](err); ok {
 			e.Log = strings.TrimSpace(text(log))
 		}
 		return nil, err
