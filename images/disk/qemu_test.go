@@ -94,7 +94,7 @@ func tail(text []byte) []byte { return text[max(0, len(text)-2000):] }
 // cut takes the power away.
 func (s *stick) cut() {
 	if s.cmd.Process.Kill() == nil {
-		<-s.ended
+		<-s.ended //nolint:errcheck // killed, as it says
 	}
 }
 

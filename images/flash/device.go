@@ -68,11 +68,11 @@ func Devices(root string) ([]*Device, error) {
 
 // Find looks up the device that a path leads to.
 func Find(root, path string) (*Device, error) {
-	real, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, err
 	}
-	st, err := os.Stat(real)
+	st, err := os.Stat(target)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func Find(root, path string) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := filepath.Base(real)
+	name := filepath.Base(target)
 	for _, d := range list {
 		if d.Name == name {
 			return d, nil
@@ -109,7 +109,7 @@ func readDevice(root, name string, uses func(name, number string) []string) (*De
 	if err != nil {
 		return nil, err
 	}
-	real, err := filepath.EvalSymlinks(dir)
+	target, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func readDevice(root, name string, uses func(name, number string) []string) (*De
 		Name: name, Size: n * 512, ReadOnly: text("ro") == "1", SectorSize: 512,
 		Model: strings.TrimSpace(text("device/vendor") + " " + text("device/model")),
 		// An external drive does not call its medium removable, but its bus is.
-		Removable: text("removable") == "1" || strings.Contains(real, "/usb") || strings.HasPrefix(name, "mmcblk"),
+		Removable: text("removable") == "1" || strings.Contains(target, "/usb") || strings.HasPrefix(name, "mmcblk"),
 	}
 	if size, err := strconv.Atoi(text("queue/logical_block_size")); err == nil {
 		d.SectorSize = size

@@ -175,7 +175,7 @@ func TestWriteFails(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	d = newTarget()
-	err = Write(ctx, d, source{}, buf, func(_ bool, done, _ int64) { cancel() })
+	err = Write(ctx, d, source{}, buf, func(bool, int64, int64) { cancel() })
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Zero(t, d.data[0])
 

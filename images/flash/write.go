@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -165,10 +166,7 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string {
-	text := e.Device + " is not written to"
-	for _, r := range e.Reasons {
-		text += "\n  " + r
-	}
+	text := strings.Join(append([]string{e.Device + " is not written to"}, e.Reasons...), "\n  ")
 	if e.Forced {
 		text += "\nunmount it or name another device; --force writes all the same"
 	}
