@@ -18,8 +18,8 @@ func TestEmulated(t *testing.T) {
 	k := kinds[slices.IndexFunc(kinds, func(k fixture.Kind) bool { return k.Name == "good-2x4090" })]
 	k.Name = "emulated" // facts of its own
 	f := gather(t, k)
-	real := checks.Run(f)
-	verdict, _ := checks.Judge(real)
+	board := checks.Run(f)
+	verdict, _ := checks.Judge(board)
 	require.Equal(t, checks.VerdictReady, verdict)
 	assert.False(t, checks.HasEmulated(f))
 
@@ -37,10 +37,10 @@ func TestEmulated(t *testing.T) {
 	assert.Len(t, emulated[i].Devices, 2)
 
 	emulated = slices.Delete(emulated, i, i+1)
-	require.Len(t, emulated, len(real))
-	for i := range real {
-		assert.Equal(t, real[i].ID, emulated[i].ID)
-		assert.Equal(t, real[i].Status, emulated[i].Status, real[i].ID)
+	require.Len(t, emulated, len(board))
+	for i := range board {
+		assert.Equal(t, board[i].ID, emulated[i].ID)
+		assert.Equal(t, board[i].Status, emulated[i].Status, board[i].ID)
 		assert.True(t, emulated[i].StandIn)
 	}
 }

@@ -14,7 +14,7 @@ func TestServeGPUs(t *testing.T) {
 	m := turnable(t)
 	dir, err := socketDir()
 	require.NoError(t, err)
-	defer os.RemoveAll(dir)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	s, err := m.serveGPUs(t.Context(), dir)
 	require.NoError(t, err)
 	for gpu, d := range m.GPUs() {
@@ -25,10 +25,11 @@ func TestServeGPUs(t *testing.T) {
 	assert.Equal(t, 2, m.GPUs()[0].functions(), "display and audio")
 
 	// A client that hangs up does no harm, one that speaks another protocol is told of.
-	c, err := net.Dial("unix", filepath.Join(dir, gpuSocket(0, 0)))
+	dialer := &net.Dialer{}
+	c, err := dialer.DialContext(t.Context(), "unix", filepath.Join(dir, gpuSocket(0, 0)))
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	c, err = net.Dial("unix", filepath.Join(dir, gpuSocket(1, 0)))
+	c, err = dialer.DialContext(t.Context(), "unix", filepath.Join(dir, gpuSocket(1, 0)))
 	require.NoError(t, err)
 	_, err = c.Write([]byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"))
 	require.NoError(t, err)
