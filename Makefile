@@ -25,7 +25,7 @@ GPU_MACHINES := driver-2x4090,epyc-4x4090,switched-8x3090,desktop-2x5090,sockets
 
 .PHONY: machines-test
 machines-test: bin/mkp2pimg ## boot the image in $(OUT) on every machine with emulated GPUs, once for each value of each knob
-	bin/mkp2pimg smoke $(OUT) --machine $(GPU_MACHINES) --knobs --jobs 0 --times $(FLAGS)
+	bin/mkp2pimg smoke $(OUT) --machine $(GPU_MACHINES) --knobs --jobs 0 --deadline 20m --times $(FLAGS)
 
 .PHONY: reproduce
 reproduce: ## build once more, cold, in another directory and as another user; compare with $(OUT)

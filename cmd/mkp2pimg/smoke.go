@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -24,6 +25,7 @@ type smokeFlags struct {
 	settings  []string
 	knobs     bool
 	jobs      int
+	deadline  time.Duration
 	words     []string
 	accel     string
 	keep      string
@@ -71,6 +73,7 @@ emulated GPUs are skipped. Machines: ` + strings.Join(qemu.Names(), ", ") + `.`,
 	f.StringArrayVar(&s.settings, "set", nil, `turn a knob of the machine, knob=value (repeatable); "help" lists the knobs`)
 	f.BoolVar(&s.knobs, "knobs", false, "boot the machine once more for each value of each knob")
 	f.IntVar(&s.jobs, "jobs", 1, "boots at the same time; 0: as many as processors and memory allow")
+	f.DurationVar(&s.deadline, "deadline", qemu.DefaultDeadline, "time that a boot may take")
 	f.StringArrayVar(&s.words, "append", nil, "word to add to the kernel's command line (repeatable)")
 	f.StringVar(&s.accel, "accel", string(qemu.TCG), "accelerator: tcg, kvm, or auto (kvm if a probe proves that it works)")
 	f.StringVar(&s.keep, "keep", "", "directory for the console, report and emulator logs of each run")
@@ -88,6 +91,9 @@ emulated GPUs are skipped. Machines: ` + strings.Join(qemu.Names(), ", ") + `.`,
 func (s *smokeFlags) run(c *cobra.Command, dir string) error {
 	if s.repeat < 1 {
 		return usageError{fmt.Errorf("--repeat %d: want at least 1", s.repeat)}
+	}
+	if s.deadline <= 0 {
+		return usageError{fmt.Errorf("--deadline %v: want more than 0", s.deadline)}
 	}
 	if s.jobs < 0 {
 		return usageError{fmt.Errorf("--jobs %d: want at least 0", s.jobs)}
@@ -113,7 +119,7 @@ func (s *smokeFlags) run(c *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
-	o := qemu.Options{Image: image, Accel: accel, Keep: s.keep}
+	o := qemu.Options{Image: image, Accel: accel, Keep: s.keep, Deadline: s.deadline}
 	if s.verbose {
 		o.Follow = c.ErrOrStderr()
 	}
