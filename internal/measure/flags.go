@@ -69,20 +69,18 @@ func (p *pairProbe) latencies() error {
 func (r *run) loadLatency(d Direction, p *party, b *buffer) error {
 	size := min(chainSize, b.size)
 	r.begin(fmt.Sprintf("%s: load latency", d))
-	if b.bytes != nil {
-		kernels.Chain(b.bytes[:size], b.ptr)
-	} else {
-		h, err := b.owner.allocHost(size)
-		if err != nil {
-			return err
-		}
-		kernels.Chain(h.Bytes, b.ptr)
-		if err := b.owner.stream.Copy(b.ptr, h.Ptr, size); err != nil {
-			return err
-		}
-		if err := b.owner.wait(); err != nil {
-			return err
-		}
+	h, err := b.owner.allocHost(size)
+	if err != nil {
+		return err
+	}
+	// Host memory gets the chain from the GPU too: what a CPU wrote last would come
+	// out of that CPU's cache.
+	kernels.Chain(h.Bytes, b.ptr)
+	if err := b.owner.stream.Copy(b.ptr, h.Ptr, size); err != nil {
+		return err
+	}
+	if err := b.owner.wait(); err != nil {
+		return err
 	}
 	loads := int(min(chainLoads, size/kernels.ChainStride))
 	m := Measurement{Quantity: LoadLatency, Direction: d, Method: SM, Unit: Nanoseconds, Size: size, Copies: loads}

@@ -168,7 +168,11 @@ func (r *run) bandwidth(p path) (Measurement, error) {
 	if err != nil {
 		return m, err
 	}
-	race, err := r.race(f)
+	start := r.race
+	if p.method == Staged {
+		start = r.open
+	}
+	race, err := start(f)
 	if err != nil {
 		return m, err
 	}

@@ -58,30 +58,39 @@ type timing struct {
 type race struct {
 	s     *session
 	flows []*flow
-	gate  *kernels.Gate // holds all flows back until they are queued
+	gate  *kernels.Gate // holds all flows back until they are queued; nil: they start at once
 	last  cuda.Event    // on the first flow's stream, when all have ended
 }
 
 func (s *session) race(flows ...*flow) (*race, error) {
-	r := &race{s: s, flows: flows}
-	lead := flows[0].party
-	var err error
-	if r.gate, err = lead.code.NewGate(); err != nil {
+	r, err := s.open(flows...)
+	if err != nil {
+		return nil, err
+	}
+	if r.gate, err = flows[0].party.code.NewGate(); err != nil {
 		return nil, err
 	}
 	s.defers(r.gate.Close)
-	r.last, err = lead.newEvent()
-	return r, err
+	return r, nil
+}
+
+// open returns a race without a gate, for operations that the driver does not
+// only queue: it waits for them, and so for ever behind a gate.
+func (s *session) open(flows ...*flow) (*race, error) {
+	last, err := flows[0].party.newEvent()
+	return &race{s: s, flows: flows, last: last}, err
 }
 
 // run runs n operations of each flow.
 func (r *race) run(n int) (timing, error) {
 	var t timing
-	if err := r.queue(n); err != nil {
+	err := r.queue(n)
+	if r.gate != nil {
 		r.gate.Open()
+	}
+	if err != nil {
 		return t, err
 	}
-	r.gate.Open()
 	var streams []cuda.Stream
 	for _, f := range r.flows {
 		streams = append(streams, f.stream)
@@ -89,7 +98,7 @@ func (r *race) run(n int) (timing, error) {
 	if err := r.s.wait(streams...); err != nil {
 		return t, err
 	}
-	if r.gate.Late() {
+	if r.gate != nil && r.gate.Late() {
 		return t, fmt.Errorf("queueing %d operations took longer than %v", n, holdTime)
 	}
 	since := func(end, start cuda.Event) (time.Duration, error) {
@@ -106,7 +115,6 @@ func (r *race) run(n int) (timing, error) {
 		}
 		t.each = append(t.each, d)
 	}
-	var err error
 	t.all, err = since(r.last, r.flows[0].start)
 	return t, err
 }
@@ -114,9 +122,11 @@ func (r *race) run(n int) (timing, error) {
 // queue queues n operations of each flow behind the gate.
 func (r *race) queue(n int) error {
 	lead := r.flows[0]
-	r.gate.Shut()
-	if err := lead.party.code.Hold(lead.stream, r.gate, holdTime); err != nil {
-		return err
+	if r.gate != nil {
+		r.gate.Shut()
+		if err := lead.party.code.Hold(lead.stream, r.gate, holdTime); err != nil {
+			return err
+		}
 	}
 	if err := lead.stream.Record(lead.start); err != nil {
 		return err

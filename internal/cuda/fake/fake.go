@@ -12,6 +12,7 @@ package fake
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -406,15 +407,32 @@ func (s *stream) Copy(dst, src cuda.Ptr, n int64) error {
 	return s.submit(func(t *thread) { s.transfer(t, dst, src, n, 1, CE) })
 }
 
+// CopyPeer returns, where peer access is off, only when the copy has ended, as seen
+// with driver 580: behind a stream that is held back that is never.
 func (s *stream) CopyPeer(dst cuda.Ptr, dstCtx cuda.Context, src cuda.Ptr, srcCtx cuda.Context, n int64) error {
 	d, p := dstCtx.(*ctx).index, srcCtx.(*ctx).index
-	return s.submit(func(t *thread) {
-		if d == p || s.ctx.peers[d] || s.ctx.peers[p] {
-			s.transfer(t, dst, src, n, 1, CE)
-		} else {
-			s.staged(t, Route{s.ctx.index, d + p - s.ctx.index}, dst, src, n)
-		}
-	})
+	if d == p || s.ctx.peers[d] || s.ctx.peers[p] {
+		return s.Copy(dst, src, n)
+	}
+	err := s.submit(func(t *thread) { s.staged(t, Route{s.ctx.index, d + p - s.ctx.index}, dst, src, n) })
+	if err != nil {
+		return err
+	}
+	if err := s.ctx.lock(); err != nil {
+		return err
+	}
+	defer s.ctx.sys.mu.Unlock()
+	s.ctx.sys.run()
+	for s.busy() && s.ctx.sys.broken[s.ctx.index] == nil && !s.stuck() {
+		s.ctx.sys.idle()
+	}
+	return nil
+}
+
+// stuck tells whether the stream waits for what no time brings. Only a test that
+// expects its end by other means meets it.
+func (s *stream) stuck() bool {
+	return s.running() && math.IsInf(s.wait.deadline, 1) && len(s.ctx.sys.flows) == 0
 }
 
 func (s *stream) Fill(dst cuda.Ptr, word uint32, n int64) error {

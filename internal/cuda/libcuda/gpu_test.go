@@ -314,9 +314,8 @@ func (c *card) latency(t *testing.T, base cuda.Ptr, sys bool) string {
 	return fmt.Sprintf("mean %.1f ns, %.1f to %.1f, of %d multiprocessors", sum/float64(c.info.SMs), slices.Min(ns), slices.Max(ns), len(seen))
 }
 
-// chain lays a chain of 2 MiB into the GPU's memory.
-func (c *card) chain(t *testing.T) cuda.Ptr {
-	mem := c.buffer(t, 2<<20)
+// chain lays a chain of 2 MiB out at mem, by the GPU.
+func (c *card) chain(t *testing.T, mem cuda.Ptr) cuda.Ptr {
 	h := c.pinned(t, 2<<20)
 	kernels.Chain(h.Bytes, mem)
 	require.NoError(t, c.q.Copy(mem, h.Ptr, 2<<20))
@@ -326,12 +325,10 @@ func (c *card) chain(t *testing.T) cuda.Ptr {
 
 func TestGPULatency(t *testing.T) {
 	c := cards(t, 1)[0]
-	mem := c.chain(t)
-	h := c.pinned(t, 2<<20)
-	kernels.Chain(h.Bytes, h.Ptr)
+	mem, host := c.chain(t, c.buffer(t, 2<<20)), c.chain(t, c.pinned(t, 2<<20).Ptr)
 	for _, sys := range []bool{false, true} {
 		t.Logf("own memory, sys %v: %s", sys, c.latency(t, mem, sys))
-		t.Logf("host memory, sys %v: %s", sys, c.latency(t, h.Ptr, sys))
+		t.Logf("host memory, sys %v: %s", sys, c.latency(t, host, sys))
 	}
 }
 
@@ -463,7 +460,7 @@ func TestGPUPairs(t *testing.T) {
 		t.Logf("CE read  %8.2f GB/s", a.speed(t, true, a.ce(a.mem, b.mem)))
 		t.Logf("SM write %8.2f GB/s", a.speed(t, true, a.sm(b.mem, a.mem)))
 		t.Logf("SM read  %8.2f GB/s", a.speed(t, true, a.sm(a.mem, b.mem)))
-		mem := b.chain(t)
+		mem := b.chain(t, b.buffer(t, 2<<20))
 		for _, sys := range []bool{false, true} {
 			t.Logf("latency, sys %v: %s", sys, a.latency(t, mem, sys))
 		}
