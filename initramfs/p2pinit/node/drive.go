@@ -38,6 +38,8 @@ func (n *trial) driver(ctx context.Context, t *stage.Task) error {
 		return stage.Skip("p2p.plan=%s", n.params.Plan)
 	case n.params.Driver == params.None:
 		return stage.Skip("p2p.driver=none")
+	case n.params.Driver == params.Loaded && n.params.Arms == nil:
+		return n.loadedBefore(t)
 	}
 	if loaded := driver.LoadedModules(n.fs()); loaded != nil {
 		return stage.Skip("%s of an earlier arm is still loaded", strings.Join(loaded, " and "))
@@ -67,6 +69,21 @@ func (n *trial) driver(ctx context.Context, t *stage.Task) error {
 		}
 	}
 	return n.nodes(t)
+}
+
+// loadedBefore says which driver the kernel already has. Its device nodes are
+// there too: whoever loaded it made them.
+func (n *Node) loadedBefore(t *stage.Task) error {
+	modules := driver.LoadedModules(n.fs())
+	if modules == nil {
+		return errors.New("p2p.driver=loaded, but the kernel has no module nvidia: load it first, or leave p2p.driver out")
+	}
+	version, err := os.ReadFile(n.path("sys/module/nvidia/version"))
+	if err != nil {
+		return fmt.Errorf("version of the loaded driver: %w", err)
+	}
+	t.Summary("driver %s was loaded before", strings.TrimSpace(string(version)))
+	return nil
 }
 
 // followLog follows the kernel's log from now on.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	checks "mkp2pimg/firmware-checks"
@@ -76,4 +77,27 @@ func TestDamageOfBothModulesOnOneLine(t *testing.T) {
 	run, _ := m.run()
 	assert.Regexp(t, `damaged: /lib/.*/nvidia\.ko: has .*; /lib/.*/nvidia-uvm\.ko: has `, run.Step("driver").Reason())
 	assert.NotContains(t, run.Step("driver").Reason(), "\n")
+}
+
+// TestDriverLoadedBefore: the image's user space on a system with a driver of its
+// own measures with that, and inserts nothing.
+func TestDriverLoadedBefore(t *testing.T) {
+	for _, c := range []struct {
+		version, says string
+		verdict       checks.Verdict
+	}{
+		{"580.159.04\n", "driver 580.159.04 was loaded before", checks.VerdictReady},
+		{"", "p2p.driver=loaded, but the kernel has no module nvidia: load it first, or leave p2p.driver out", checks.VerdictUnknown},
+	} {
+		m := withGPUs(t, "iommu=pt p2p.driver=loaded")
+		if c.version != "" {
+			m.write("sys/module/nvidia/version", c.version)
+		}
+		m.p2pbw(good(), 0)
+		run, _ := m.run()
+		assert.NotContains(t, strings.Join(m.inserted, " "), "nvidia")
+		assert.Empty(t, m.nodes)
+		assert.Equal(t, c.says, run.Step("driver").Reason())
+		assert.Equal(t, c.verdict, run.Verdict.Verdict)
+	}
 }

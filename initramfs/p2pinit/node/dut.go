@@ -32,7 +32,7 @@ func dut(root fs.FS, p params.Params, img *layout.Image) report.DUT {
 			{ID: "kernel", Name: "linux", Version: read("proc/sys/kernel/osrelease"), Type: "SYSTEM"},
 		},
 	}
-	if img != nil && p.Driver != params.None {
+	if img != nil && p.Driver != params.None && p.Driver != params.Loaded {
 		d.Software = append(d.Software, report.SoftwareInfo{ID: "driver", Name: "nvidia", Version: img.Driver, Revision: string(p.Driver), Type: "SYSTEM"})
 	}
 	if bios := read(dmi + "bios_version"); bios != "" {

@@ -31,7 +31,10 @@ const (
 	P2P   Driver = "p2p"   // with the peer-to-peer edits
 	Stock Driver = "stock" // as NVIDIA published it
 	AB    Driver = "ab"    // one after the other, to compare them
-	None  Driver = "none"
+	// Loaded is the driver that the kernel already has: for the image's user space
+	// in a root directory of an installed system.
+	Loaded Driver = "loaded"
+	None   Driver = "none"
 )
 
 // ACS says what happens to access controls that redirect traffic between GPUs.
@@ -100,9 +103,9 @@ var table = []parameter{
 	{Parameter{"p2p.plan", "full|check|shell", "full",
 		"How much to do: everything; facts and checks without driver and measurement; or only load the hardware's modules and start a shell."},
 		func(p *Params, _, v string) error { return oneOf(&p.Plan, v, Full, Check, Shell) }},
-	{Parameter{"p2p.driver", "p2p|stock|ab|none", "p2p",
-		"Which build of the NVIDIA driver to load: with the peer-to-peer edits; as published; ab, one after the other in the same boot, the mailbox too where the GPUs may have it, to compare them; or none (no measurement)."},
-		func(p *Params, _, v string) error { return oneOf(&p.Driver, v, P2P, Stock, AB, None) }},
+	{Parameter{"p2p.driver", "p2p|stock|ab|loaded|none", "p2p",
+		"Which build of the NVIDIA driver to load: with the peer-to-peer edits; as published; ab, one after the other in the same boot, the mailbox too where the GPUs may have it, to compare them; loaded, the one that the kernel already has, for the image's user space on an installed system; or none (no measurement)."},
+		func(p *Params, _, v string) error { return oneOf(&p.Driver, v, P2P, Stock, AB, Loaded, None) }},
 	{Parameter{"p2p.acs", "keep|show|clear|ab", "keep",
 		"What to do with ACS redirect on the ports between GPUs: nothing; show in the report what clear would change; clear, switch it off before the checks until the next start, to see what that does before it is made to last; or ab, measure without it and, after it is on again, with it. The bits before and after are in the report."},
 		func(p *Params, _, v string) error { return oneOf(&p.ACS, v, Keep, Show, Clear, ABACS) }},
@@ -179,7 +182,7 @@ func (p Params) Next() After {
 // Wish is what the run is to compare.
 func (p Params) Wish() arms.Wish {
 	w := arms.Wish{Arms: p.Arms, Set: string(p.Driver), Drivers: p.Driver == AB, ACS: p.ACS == ABACS}
-	if p.Driver == AB || p.Driver == None {
+	if p.Driver == AB || p.Driver == Loaded || p.Driver == None {
 		w.Set = arms.P2P
 	}
 	if p.Arms != nil {
