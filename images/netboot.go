@@ -1,7 +1,6 @@
 package images
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -41,6 +40,10 @@ type Netboot struct {
 	// mkp2pimg.lock.
 	Extra map[string][]byte
 
+	// Split also writes the two archives of the initramfs (initramfs.Sizes.First) as
+	// files of their own, named by their content, for the script to load.
+	Split bool
+
 	// Media are further files to boot from, made of the others.
 	Media []Medium
 }
@@ -73,8 +76,7 @@ func (n *Netboot) Write(ctx context.Context, dir string) (*Manifest, error) {
 func (n *Netboot) fill(w *writer, m *Manifest) error {
 	m.Version = ManifestVersion
 	m.Product.Name = ProductName
-	script, err := ipxeScript(m)
-	if err != nil {
+	if _, err := Script(m); err != nil {
 		return err
 	}
 	kernel, err := os.Open(n.Kernel)
@@ -90,7 +92,9 @@ func (n *Netboot) fill(w *writer, m *Manifest) error {
 		m.Initrd, err = n.Initrd(f)
 		return err
 	})
-	w.bytes(ScriptName, script)
+	if err := n.script(w, m); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(n.Extra)) {
 		w.bytes(name, n.Extra[name])
 	}
@@ -116,7 +120,7 @@ func (n *Netboot) media(w *writer, m Manifest) error {
 	if len(n.Media) == 0 {
 		return nil
 	}
-	held := slices.DeleteFunc(slices.Clone(w.done), func(a Artifact) bool { return a.Name == ScriptName })
+	held := slices.DeleteFunc(slices.Clone(w.done), func(a Artifact) bool { return a.Name == ScriptName || partName.MatchString(a.Name) })
 	documents, err := describe(&m, held)
 	if err != nil {
 		return err
@@ -152,24 +156,6 @@ func describe(m *Manifest, files []Artifact) (map[string][]byte, error) {
 func artifact(name string, data []byte) Artifact {
 	sum := sha256.Sum256(data)
 	return Artifact{Name: name, Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
-}
-
-// ipxeScript boots the image from the URL the script came from. A script that
-// chains to it can set the variable p2p to add parameters, which win over the
-// defaults.
-func ipxeScript(m *Manifest) ([]byte, error) {
-	for _, arg := range m.CommandLine {
-		if arg == "" || strings.ContainsAny(arg, " \t\r\n") {
-			return nil, fmt.Errorf("kernel parameter %q: white space is not possible in an iPXE script", arg)
-		}
-	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "#!ipxe\n# %s %s: NVIDIA driver %s, Linux %s\n", m.Product.Name, m.Product.Version, m.Driver, m.Kernel)
-	fmt.Fprintf(&b, "# Set p2p before chaining here to add kernel parameters: set p2p p2p.plan=check\n")
-	fmt.Fprintf(&b, "kernel %s || goto failed\ninitrd %s || goto failed\n", KernelName, InitrdName)
-	fmt.Fprintf(&b, "imgargs %s initrd=%s %s ${p2p}\n", KernelName, InitrdName, strings.Join(m.CommandLine, " "))
-	fmt.Fprintf(&b, "boot || goto failed\n:failed\necho %s could not be booted\nsleep 10\nexit 1\n", m.Product.Name)
-	return b.Bytes(), nil
 }
 
 // writer writes files of one directory and remembers what it wrote. After the

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"time"
 
 	"github.com/cavaliergopher/cpio"
@@ -17,6 +18,10 @@ import (
 type PackOptions struct {
 	Epoch time.Time       // modification time of every file: SOURCE_DATE_EPOCH
 	Done  func(raw int64) // called now and then with the uncompressed bytes written so far; may be nil
+
+	// First chooses files for an archive of their own, which comes first: the kernel
+	// unpacks one after the other. May be nil.
+	First func(path string) bool
 }
 
 // Compression. The image holds two builds of the same 22 MB module a module's
@@ -33,37 +38,86 @@ const (
 type Sizes struct {
 	Raw    int64 `json:"raw"`    // of the cpio archive
 	Packed int64 `json:"packed"` // after zstd
+	// First is how many of the packed bytes are the archive of the files that were
+	// chosen to come first.
+	First int64 `json:"first,omitempty"`
 }
 
 // maxSize is the largest file newc can hold: its size field is 8 hex digits.
 const maxSize = 1<<32 - 1
 
 // Pack writes the tree as a zstd-compressed newc cpio archive, the form the
-// kernel unpacks as its initramfs. Owner and group are root, entries are sorted
-// by path and numbered in that order, no two share an inode.
+// kernel unpacks as its initramfs, or as two of them. Owner and group are root,
+// entries are sorted by path and numbered in that order, no two share an inode.
 //
 // The checksum of the compressed frame lets the kernel notice a damaged
 // download.
 func (t *Tree) Pack(w io.Writer, opt PackOptions) (Sizes, error) {
-	packed := &counter{w: w}
-	z, err := zstd.NewWriter(packed, zstd.WithEncoderLevel(level), zstd.WithWindowSize(window), zstd.WithEncoderCRC(true))
-	if err != nil {
-		return Sizes{}, fmt.Errorf("pack the image: %w", err)
+	var total Sizes
+	archives := [][]*Entry{t.Entries()}
+	if opt.First != nil {
+		first, rest := split(t.Entries(), opt.First)
+		archives = [][]*Entry{first, rest}
 	}
-	raw := &counter{w: z, report: opt.Done}
-	if err := t.cpio(raw, opt.Epoch); err != nil {
-		return Sizes{}, fmt.Errorf("pack the image: %w", errors.Join(err, z.Close()))
+	for _, entries := range archives {
+		total.First = total.Packed // of the last but one
+		raw, packed, err := packArchive(w, entries, opt, total.Raw)
+		if err != nil {
+			return Sizes{}, fmt.Errorf("pack the image: %w", err)
+		}
+		total.Raw += raw
+		total.Packed += packed
 	}
-	if err := z.Close(); err != nil {
-		return Sizes{}, fmt.Errorf("pack the image: %w", err)
-	}
-	return Sizes{raw.n, packed.n}, nil
+	return total, nil
 }
 
-func (t *Tree) cpio(w io.Writer, epoch time.Time) error {
+// split takes files out, with the directories that lead to them; the rest keeps
+// all directories.
+func split(entries []*Entry, chosen func(path string) bool) (first, rest []*Entry) {
+	needed := map[string]bool{}
+	for _, e := range entries {
+		if e.Mode.IsDir() || !chosen(e.Path) {
+			continue
+		}
+		for name := e.Path; name != "/"; name = path.Dir(name) {
+			needed[name] = true
+		}
+	}
+	for _, e := range entries {
+		if needed[e.Path] {
+			first = append(first, e)
+		}
+		if e.Mode.IsDir() || !needed[e.Path] {
+			rest = append(rest, e)
+		}
+	}
+	return first, rest
+}
+
+// packArchive writes one archive. before is the size of those before it.
+func packArchive(w io.Writer, entries []*Entry, opt PackOptions, before int64) (raw, packed int64, err error) {
+	out := &counter{w: w}
+	z, err := zstd.NewWriter(out, zstd.WithEncoderLevel(level), zstd.WithWindowSize(window), zstd.WithEncoderCRC(true))
+	if err != nil {
+		return 0, 0, err
+	}
+	in := &counter{w: z}
+	if opt.Done != nil {
+		in.report = func(n int64) { opt.Done(before + n) }
+	}
+	if err := writeCPIO(in, entries, opt.Epoch); err != nil {
+		return 0, 0, errors.Join(err, z.Close())
+	}
+	if err := z.Close(); err != nil {
+		return 0, 0, err
+	}
+	return in.n, out.n, nil
+}
+
+func writeCPIO(w io.Writer, entries []*Entry, epoch time.Time) error {
 	buf := bufio.NewWriterSize(w, 1<<20)
 	c := cpio.NewWriter(buf)
-	for i, e := range t.Entries() {
+	for i, e := range entries {
 		if err := writeEntry(c, e, int64(i+1), epoch); err != nil {
 			return fmt.Errorf("%s: %w", e.Path, err)
 		}

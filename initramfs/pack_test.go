@@ -59,7 +59,7 @@ func TestPack(t *testing.T) {
 	var progress int64
 	data, sizes := pack(t, tree, PackOptions{Epoch: epoch, Done: func(n int64) { progress = n }})
 	raw := unzstd(t, data)
-	assert.Equal(t, Sizes{int64(len(raw)), int64(len(data))}, sizes)
+	assert.Equal(t, Sizes{Raw: int64(len(raw)), Packed: int64(len(data))}, sizes)
 	assert.Equal(t, sizes.Raw, progress)
 
 	r := cpio.NewReader(bytes.NewReader(raw))
@@ -85,6 +85,26 @@ func TestPack(t *testing.T) {
 	_, err := r.Next()
 	assert.Equal(t, io.EOF, err)
 	assert.NotContains(t, string(raw), "070702", "a header of the crc variant")
+}
+
+// TestPackFirst reads the two archives one after the other, as the kernel does.
+func TestPackFirst(t *testing.T) {
+	tree := packSample(t)
+	data, sizes := pack(t, tree, PackOptions{First: func(path string) bool { return path == "/lib/big" || path == "/run" }})
+	assert.Equal(t, int64(len(data)), sizes.Packed)
+	names := func(archive []byte) (list []string) {
+		for r := cpio.NewReader(bytes.NewReader(unzstd(t, archive))); ; {
+			h, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				return list
+			}
+			require.NoError(t, err)
+			list = append(list, h.Name)
+		}
+	}
+	assert.Equal(t, []string{"lib", "lib/big"}, names(data[:sizes.First]))
+	assert.Equal(t, []string{"bin", "bin/tool", "etc", "etc/empty", "init", "lib", "run"}, names(data[sizes.First:]))
+	assert.Equal(t, int64(len(unzstd(t, data))), sizes.Raw)
 }
 
 // TestPackSameBytes packs with one and with several compressor threads.

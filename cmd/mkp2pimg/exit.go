@@ -12,6 +12,7 @@ import (
 	"mkp2pimg/images"
 	"mkp2pimg/images/disk"
 	"mkp2pimg/images/flash"
+	"mkp2pimg/images/oci"
 	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/debian"
 	"mkp2pimg/internal/fetch"
@@ -33,7 +34,7 @@ const (
 	exitUnknown     = 3   // check: it could not be told, or there are no two GPUs
 	exitUsage       = 64  // EX_USAGE: unknown command, flag, driver, kernel or machine
 	exitData        = 65  // EX_DATAERR: a wrong checksum or signature, a damaged file, a tree the edits do not fit
-	exitUnavailable = 69  // EX_UNAVAILABLE: a download failed, or is needed but not allowed
+	exitUnavailable = 69  // EX_UNAVAILABLE: a download or upload failed, or is needed but not allowed
 	exitSoftware    = 70  // EX_SOFTWARE: the compiler failed, or this program has a mistake
 	exitOS          = 71  // EX_OSERR: the host forbids what is needed, such as user namespaces
 	exitIO          = 74  // EX_IOERR: no space, or the cache or a file can't be read or written
@@ -69,7 +70,7 @@ func exitCode(ctx context.Context, err error) int {
 		anyOf(err, runfile.ErrFormat, runfile.ErrTruncated):
 		return exitData
 	case is[usageError](err), is[*pipeline.RequestError](err), is[*catalog.UnknownError](err),
-		is[*patch.OutputError](err), is[*patch.HeadersError](err), is[*flash.RefusedError](err):
+		is[*patch.OutputError](err), is[*patch.HeadersError](err), is[*flash.RefusedError](err), is[*oci.ReferenceError](err):
 		return exitUsage
 	case is[*fetch.ChecksumError](err), is[*debian.DamagedError](err), is[*lock.FileError](err), is[*images.DirError](err), is[*images.DamagedError](err),
 		is[*patch.RefusedError](err), is[*patch.TreeError](err), is[*patch.ForkError](err), is[*patch.RevertError](err),
@@ -77,7 +78,7 @@ func exitCode(ctx context.Context, err error) int {
 		anyOf(err, debian.ErrUnsigned, debian.ErrUnknownKey, debian.ErrBadSignature, debian.ErrKeyExpired,
 			debian.ErrExpired, debian.ErrWrongSuite, images.ErrOtherFormat):
 		return exitData
-	case is[*fetch.OfflineError](err), is[*fetch.MissingError](err), is[*fetch.DownloadError](err):
+	case is[*fetch.OfflineError](err), is[*fetch.MissingError](err), is[*fetch.DownloadError](err), is[*oci.PushError](err):
 		return exitUnavailable
 	case is[*build.CompileError](err):
 		return exitSoftware

@@ -21,7 +21,7 @@ func newInspect() *cobra.Command {
 		Short: "tell what is in an image",
 		Long: `Tell what is in an image of any format, after checking it against its checksums:
 versions, edits, inputs, and the sizes of its parts. IMAGE is a netboot
-directory, a disk image, or a stick that one was written to.`,
+directory, a disk, ISO, UKI or OCI image, or a stick that one was written to.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			contents, err := inspect.Open(c.Context(), args[0])

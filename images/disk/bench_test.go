@@ -64,7 +64,7 @@ func BenchmarkMake(b *testing.B) {
 		require.NoError(b, err)
 		var largest int64
 		for b.Loop() {
-			largest = max(largest, script(b.Context(), b, plan(size), root, tree, p))
+			largest = max(largest, script(b.Context(), b, plan(size, false), root, tree, p))
 		}
 		b.ReportMetric(float64(largest)/1e6, "peak-MB")
 	})
@@ -110,7 +110,7 @@ func script(ctx context.Context, b *testing.B, at partitions, root, tree string,
 func largestChild(shell int) int64 {
 	var largest int64
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", shell))
-	for _, child := range strings.Fields(string(children)) {
+	for child := range strings.FieldsSeq(string(children)) {
 		if text, err := os.ReadFile("/proc/" + child + "/status"); err == nil {
 			largest = max(largest, highWater(text))
 		}

@@ -23,8 +23,12 @@ const Name = "disk.img"
 // Medium makes disk images.
 type Medium struct {
 	Loaders sandbox.Root // where Packages and Tools are unpacked
+	// CD places kernel and initramfs in one piece each, at a multiple of CDSector,
+	// so that the directory of a CD can lead to them.
+	CD bool
 
-	install func(ctx context.Context, image string, offset int64) error // in place of syslinux, for tests
+	// Install, if set, makes the boot partition boot by BIOS in place of syslinux.
+	Install func(ctx context.Context, image string, offset int64) error
 }
 
 // Name implements [images.Medium].
@@ -53,7 +57,7 @@ func (m Medium) fill(ctx context.Context, f *os.File, p *images.Payload) error {
 		return err
 	}
 	w := &image{
-		f: f, b: file.New(f, false), at: plan(size), id: sha256.Sum256(manifest),
+		f: f, b: file.New(f, false), at: plan(size, m.CD), cd: m.CD, id: sha256.Sum256(manifest),
 		epoch: time.Unix(p.Manifest.SourceDateEpoch, 0),
 	}
 	if err := f.Truncate(w.at.disk); err != nil {
@@ -67,8 +71,8 @@ func (m Medium) fill(ctx context.Context, f *os.File, p *images.Payload) error {
 	}
 	l := loaders{m.Loaders}
 	install := l.installSyslinux
-	if m.install != nil {
-		install = m.install
+	if m.Install != nil {
+		install = m.Install
 	}
 	if err := w.bootPartition(ctx, install, p, files); err != nil {
 		return err
@@ -123,6 +127,7 @@ type image struct {
 	f     *os.File
 	b     backend.Storage
 	at    partitions
+	cd    bool
 	id    identity
 	epoch time.Time
 }
@@ -149,19 +154,22 @@ func (w *image) bootPartition(ctx context.Context, install func(ctx context.Cont
 			return err
 		}
 	}
+	// Before the small files, while no directory has to grow in between.
+	for _, big := range []struct{ path, host string }{{kernelPath, p.Kernel}, {initrdPath, p.Initrd}} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := w.align(fs); err != nil {
+			return err
+		}
+		if err := fs.copyFile(big.path, big.host); err != nil {
+			return err
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := fs.writeFile(name, files[name]); err != nil {
 			return err
 		}
-	}
-	if err := fs.copyFile(kernelPath, p.Kernel); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := fs.copyFile(initrdPath, p.Initrd); err != nil {
-		return err
 	}
 	if err := tidy(w.f, w.at.boot, w.id.serial(bootName), w.epoch); err != nil {
 		return fmt.Errorf("boot partition: %w", err)

@@ -52,9 +52,13 @@ type partitions struct {
 	boot, report region
 }
 
-// plan lays an image out whose boot partition holds at least payload bytes.
-func plan(payload int64) partitions {
+// plan lays an image out whose boot partition holds at least payload bytes. If cd,
+// the data of its file system begin at a sector of a CD.
+func plan(payload int64, cd bool) partitions {
 	boot := region{mib, soundFAT(payload)}
+	for cd && (fatReserved+2*fatSize(boot.size))*sector%CDSector != 0 {
+		boot.size = soundFAT(boot.size + mib)
+	}
 	report := region{boot.end(), soundFAT(reportSize)}
 	return partitions{report.end() + mib, boot, report} // the last MiB is for the table's backup
 }
@@ -87,12 +91,15 @@ const fatReserved = 32
 // last clusters have none. With fewer than 65525 clusters a file system is FAT16
 // to whoever counts them (FAT specification 1.03, "FAT Type Determination").
 func isSound(size int64) bool {
-	perCluster := clusterSize(size) / sector
-	sectors := size / sector
-	denominator := sector*perCluster + 8
-	perFAT := (4*(sectors-fatReserved) + denominator - 1) / denominator
-	clusters := (sectors - fatReserved - 2*perFAT) / perCluster
+	perFAT := fatSize(size)
+	clusters := (size/sector - fatReserved - 2*perFAT) / (clusterSize(size) / sector)
 	return clusters >= 65525 && clusters+2 <= perFAT*sector/4
+}
+
+// fatSize is the number of sectors of each of the two FATs.
+func fatSize(size int64) int64 {
+	denominator := clusterSize(size) + 8
+	return (4*(size/sector-fatReserved) + denominator - 1) / denominator
 }
 
 // clusterSize is that of go-diskfs for a file system of size bytes.

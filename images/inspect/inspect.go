@@ -10,12 +10,18 @@ import (
 
 	"mkp2pimg/images"
 	"mkp2pimg/images/disk"
+	"mkp2pimg/images/iso"
+	"mkp2pimg/images/oci"
+	"mkp2pimg/images/uki"
 )
 
 // formats read and verify an image, or return [images.ErrOtherFormat].
 var formats = []func(ctx context.Context, path string) (*images.Contents, error){
 	images.OpenNetboot,
+	iso.OpenContents, // before disk: it is one of those too
 	disk.OpenContents,
+	uki.OpenContents,
+	oci.OpenContents,
 }
 
 // Open reads and verifies the image at a path: a netboot directory or a file of
@@ -27,7 +33,7 @@ func Open(ctx context.Context, path string) (*images.Contents, error) {
 			return c, err
 		}
 	}
-	return nil, &images.DirError{Err: fmt.Errorf("%s is no image of %s: want a netboot directory or a disk image", path, images.ProductName)}
+	return nil, &images.DirError{Err: fmt.Errorf("%s is no image of %s: want a netboot directory or a disk, ISO, UKI or OCI image", path, images.ProductName)}
 }
 
 // Component is a package or a part of this program, with the bytes that its files

@@ -68,7 +68,7 @@ func TestOpenNothing(t *testing.T) {
 	_, err = Open(t.Context(), "inspect_test.go")
 	var wrong *images.DirError
 	require.ErrorAs(t, err, &wrong)
-	assert.ErrorContains(t, err, "want a netboot directory or a disk image")
+	assert.ErrorContains(t, err, "want a netboot directory or a disk, ISO, UKI or OCI image")
 	_, err = Open(t.Context(), t.TempDir())
 	assert.ErrorContains(t, err, "not a netboot directory")
 }

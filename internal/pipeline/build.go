@@ -7,10 +7,12 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"mkp2pimg/images"
 	"mkp2pimg/initramfs"
+	"mkp2pimg/initramfs/layout"
 	"mkp2pimg/internal/lock"
 	"mkp2pimg/internal/sandbox"
 	"mkp2pimg/kmod/build"
@@ -218,13 +220,18 @@ func (in *inputs) netboot(o *Options, mods *modules, res *initramfs.Result, spec
 		},
 		Kernel: filepath.Join(spec.Kernel.Root, "boot", "vmlinuz-"+in.lock.Kernel),
 		Initrd: func(w io.Writer) (initramfs.Sizes, error) {
-			return res.Tree.Pack(w, initramfs.PackOptions{Epoch: epoch})
+			return res.Tree.Pack(w, initramfs.PackOptions{Epoch: epoch, First: isFirmware})
 		},
+		Split: slices.Contains(o.Formats, FormatSplit),
 		Extra: map[string][]byte{LockName: locked, PatchReportName: report, PatchDiffName: diff},
 	}
 	n.Manifest.Inputs, err = in.manifest(o.roles())
 	return n, err
 }
+
+// isFirmware says whether a file is firmware: much the largest part of what stays
+// the same from one build to the next.
+func isFirmware(path string) bool { return strings.HasPrefix(path, layout.Firmware+"/") }
 
 // shipped are the roles of inputs whose files are in the image itself.
 var shipped = []lock.Role{lock.Kernel, lock.DriverSource, lock.Firmware, lock.Userspace, lock.Libc}

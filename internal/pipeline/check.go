@@ -13,6 +13,7 @@ import (
 
 	"mkp2pimg/images"
 	"mkp2pimg/internal/debian"
+	"mkp2pimg/internal/signing"
 	"mkp2pimg/kmod/patch"
 )
 
@@ -82,6 +83,9 @@ func (o *Options) checkImage() error {
 			return refuse("format %q: want one of %v", format, Formats)
 		}
 	}
+	if err := o.checkKey(); err != nil {
+		return err
+	}
 	if o.Jobs < 0 {
 		return refuse("jobs %d: want 1 or more, or 0 for one for each CPU", o.Jobs)
 	}
@@ -95,6 +99,25 @@ func (o *Options) checkImage() error {
 	}
 	if err := images.CheckTarget(o.Out); err != nil {
 		return &RequestError{"image", err}
+	}
+	return nil
+}
+
+// checkKey reads the key for signatures, and refuses one that nothing is signed
+// with.
+func (o *Options) checkKey() (err error) {
+	switch {
+	case (o.SignKey == "") != (o.SignCert == ""):
+		return refuse("to sign takes both a key and its certificate")
+	case o.SignKey == "" && o.SignModules:
+		return refuse("to sign modules takes a key and its certificate")
+	case o.SignKey == "":
+		return nil
+	case !o.SignModules && !slices.Contains(o.Formats, FormatUKI):
+		return refuse("nothing is signed: add format %s, or sign the modules", FormatUKI)
+	}
+	if o.key, err = signing.Load(o.SignKey, o.SignCert); err != nil {
+		return &RequestError{"key to sign with", err}
 	}
 	return nil
 }

@@ -264,7 +264,7 @@ func (o *Options) debianParts(ctx context.Context, l *lock.Lock, driver *catalog
 		{lock.Toolchain, append([]string{"linux-headers-" + l.Kernel}, build.ToolchainPackages...), closure(build.ToolchainExclude(l.Kernel)...)},
 		{lock.Kernel, []string{"linux-image-" + l.Kernel}, alone},
 		{lock.Libc, initramfs.LibcPackages, alone},
-		{lock.BootLoader, slices.Concat(disk.Packages, disk.Tools), closure(disk.Exclude...)},
+		{lock.BootLoader, loaderPackages, closure(disk.Exclude...)},
 		{lock.Emulator, qemu.Packages, closure()},
 	}
 	if driver != nil && len(l.ByRole(lock.Userspace)) == 0 {

@@ -6,6 +6,9 @@ import (
 
 	"mkp2pimg/images"
 	"mkp2pimg/images/disk"
+	"mkp2pimg/images/iso"
+	"mkp2pimg/images/oci"
+	"mkp2pimg/images/uki"
 	"mkp2pimg/internal/lock"
 	"mkp2pimg/internal/sandbox"
 )
@@ -13,11 +16,15 @@ import (
 // Formats of Options.
 const (
 	FormatNetboot = "netboot" // the directory itself
+	FormatSplit   = "split"   // in the directory, the initramfs in two files as well
 	FormatDisk    = "disk"    // a disk image for a USB stick
+	FormatISO     = "iso"     // a CD for the virtual drive of a BMC
+	FormatUKI     = "uki"     // one EFI program
+	FormatOCI     = "oci"     // an artifact for a registry of containers
 )
 
 // Formats are all of them.
-var Formats = []string{FormatNetboot, FormatDisk}
+var Formats = []string{FormatNetboot, FormatSplit, FormatDisk, FormatISO, FormatUKI, FormatOCI}
 
 // media are the formats that are asked for besides the directory, in the order
 // of Formats.
@@ -33,35 +40,49 @@ func (o *Options) media() []string {
 
 // roles are those of the inputs that the build reads.
 func (o *Options) roles() []lock.Role {
-	if len(o.media()) == 0 {
+	if !o.needsLoaders() {
 		return buildRoles
 	}
 	return append(slices.Clone(buildRoles), lock.BootLoader)
 }
 
+// needsLoaders says whether a format has a boot loader in it.
+func (o *Options) needsLoaders() bool {
+	return slices.ContainsFunc(o.Formats, func(f string) bool { return slices.Contains([]string{FormatDisk, FormatISO, FormatUKI}, f) })
+}
+
+// loaderPackages are those of the lock's role for boot loaders, besides what they
+// depend on.
+var loaderPackages = slices.Concat(disk.Packages, disk.Tools, iso.Packages)
+
 // isLoader says whether files of an input are in a medium.
 func isLoader(p lock.Input) bool {
-	return p.Role == lock.BootLoader && slices.Contains(disk.Packages, p.Name)
+	return p.Role == lock.BootLoader && (slices.Contains(disk.Packages, p.Name) || slices.Contains(iso.Packages, p.Name))
 }
 
 // media unpacks the boot loaders of the media that are asked for.
 func (s *steps) media(ctx context.Context, o *Options, in *inputs) ([]images.Medium, error) {
-	formats := o.media()
-	if len(formats) == 0 {
-		return nil, nil
-	}
 	var root sandbox.Root
-	err := s.run("loaders", func() (detail string, err error) {
-		root, err = in.root(ctx, o, lock.BootLoader)
-		return "systemd-boot, syslinux", err
-	})
-	if err != nil {
-		return nil, err
+	if o.needsLoaders() {
+		err := s.run("loaders", func() (detail string, err error) {
+			root, err = in.root(ctx, o, lock.BootLoader)
+			return "systemd-boot, syslinux", err
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	var list []images.Medium
-	for _, format := range formats {
-		if format == FormatDisk {
+	for _, format := range o.media() {
+		switch format {
+		case FormatDisk:
 			list = append(list, disk.Medium{Loaders: root})
+		case FormatISO:
+			list = append(list, iso.Medium{Disk: disk.Medium{Loaders: root}})
+		case FormatUKI:
+			list = append(list, uki.Medium{Loaders: root, Key: o.key})
+		case FormatOCI:
+			list = append(list, oci.Medium{})
 		}
 	}
 	return list, nil

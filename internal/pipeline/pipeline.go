@@ -10,6 +10,7 @@ import (
 
 	"mkp2pimg/internal/debian"
 	"mkp2pimg/internal/fetch"
+	"mkp2pimg/internal/signing"
 )
 
 // Defaults of Options.
@@ -61,13 +62,19 @@ type Options struct {
 
 	Out string // directory of the image
 	// Formats are the forms of the image besides the netboot directory, which is
-	// always made: FormatDisk.
-	Formats   []string
-	Source    string // root of this Go module
-	Toolchain string
-	Edits     string // patch.Mode
-	Jobs      int    // 0: one for each CPU
-	Version   string // of this program, for the manifest
+	// always made.
+	Formats []string
+	// SignKey and SignCert are files with the key, and its certificate, that signs
+	// the unified kernel image; if SignModules, the driver's modules as well. Empty:
+	// nothing is signed.
+	SignKey, SignCert string
+	SignModules       bool
+	key               *signing.Key // read from them
+	Source            string       // root of this Go module
+	Toolchain         string
+	Edits             string // patch.Mode
+	Jobs              int    // 0: one for each CPU
+	Version           string // of this program, for the manifest
 
 	Log      io.Writer
 	Progress fetch.Progress

@@ -22,6 +22,11 @@ func (in *inputs) rootfs(ctx context.Context, o *Options, m *modules, work strin
 		Options: m.load.Choose(p2pSet, nil).Lines(),
 		Load:    m.load,
 	}
+	if o.SignModules {
+		if err := m.sign(spec.Sets, o.key, work); err != nil {
+			return nil, nil, fmt.Errorf("sign modules: %w", err)
+		}
+	}
 	var err error
 	if spec.Kernel, err = in.one(ctx, o, lock.Kernel); err != nil {
 		return nil, nil, err

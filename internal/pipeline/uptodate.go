@@ -37,7 +37,11 @@ func (in *inputs) imageKey(ctx context.Context, o *Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return keyOf(append([]string{program, source, string(locked), o.Edits, toolchain}, o.media()...)...), nil
+	parts := append([]string{program, source, string(locked), o.Edits, toolchain}, o.media()...)
+	if o.key != nil {
+		parts = append(parts, "signed by "+o.key.ID(), fmt.Sprint("modules ", o.SignModules))
+	}
+	return keyOf(parts...), nil
 }
 
 // builtPath is the file that says which image a key gave: the digest of the
