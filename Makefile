@@ -27,6 +27,11 @@ GPU_MACHINES := driver-2x4090,epyc-4x4090,switched-8x3090,desktop-2x5090,sockets
 machines-test: bin/mkp2pimg ## boot the image in $(OUT) on every machine with emulated GPUs, once for each value of each knob
 	bin/mkp2pimg smoke $(OUT) --machine $(GPU_MACHINES) --knobs --jobs 0 --deadline 20m --times $(FLAGS)
 
+.PHONY: media-test
+media-test: ## boot each medium in $(OUT) under QEMU; CERT is the certificate that the UKI was signed for
+	MKP2PIMG_IMAGE=$(abspath $(OUT)) MKP2PIMG_CERT=$(abspath $(CERT)) $(GO) test -timeout 60m -count 1 -v -p 1 \
+		-run '^(TestBoot|TestPowerCut|TestMedia.*)$$' ./images/disk ./images/mediatest
+
 .PHONY: reproduce
 reproduce: ## build once more, cold, in another directory and as another user; compare with $(OUT)
 	hack/reproduce $(OUT) $(FLAGS)

@@ -3,9 +3,7 @@ package oci
 import (
 	"context"
 	"fmt"
-	"sync"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote"
@@ -42,9 +40,6 @@ func (e *PushError) Unwrap() error { return e.Err }
 type PushOptions struct {
 	PlainHTTP bool // no TLS
 	UserAgent string
-	// Done, if set, is called after each blob with the bytes that the registry has
-	// so far. It is called from several goroutines, one at a time.
-	Done func(bytes int64)
 }
 
 // Pushed is where an artifact went.
@@ -83,19 +78,7 @@ func (a *Artifact) Push(ctx context.Context, reference string, o PushOptions) (*
 	}
 	repository.Client = client
 
-	var mu sync.Mutex
-	var done int64
-	count := func(_ context.Context, d ocispec.Descriptor) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if done += d.Size; o.Done != nil {
-			o.Done(done)
-		}
-		return nil
-	}
-	options := oras.DefaultCopyOptions
-	options.PostCopy, options.OnCopySkipped = count, count
-	if _, err := oras.Copy(ctx, a.store, tag, repository, ref.Reference, options); err != nil {
+	if _, err := oras.Copy(ctx, a.store, tag, repository, ref.Reference, oras.DefaultCopyOptions); err != nil {
 		return nil, &PushError{reference, err}
 	}
 	p := &Pushed{Reference: ref.Registry + "/" + ref.Repository + "@" + a.Root.Digest.String(), Tag: ref.Reference, Digest: a.Root.Digest.String()}
