@@ -83,7 +83,7 @@ func newExitCodes() *cobra.Command {
        that must not be written to
    65  data: a wrong checksum or signature, a damaged file, a source tree that
        the edits do not fit
-   69  unavailable: a download failed, or is needed but not allowed (--offline)
+   69  unavailable: a download or upload failed, or one is needed but not allowed (--offline)
    70  the compiler failed, or a mistake in this program
    71  the host forbids what is needed, such as user namespaces
    74  input/output: no space, or the cache, a file or a device can't be read or
