@@ -88,6 +88,7 @@ func (m Medium) Make(ctx context.Context, path string, p *images.Payload) error 
 	return errors.Join(err, f.Close())
 }
 
+// loader are the files of the boot loader, placed.
 func (m Medium) loader(manifest *images.Manifest) ([]file, error) {
 	var list []file
 	for _, l := range loaderFiles {
@@ -100,7 +101,7 @@ func (m Medium) loader(manifest *images.Manifest) ([]file, error) {
 		}
 		list = append(list, file{name: l.name, data: data})
 	}
-	return list, nil
+	return list, place(list)
 }
 
 // describe finds out where in a disk image the files of the CD are.

@@ -194,15 +194,15 @@ type volume struct {
 	sectors uint32    // of the whole image
 	esp     uint32    // sector of the boot partition
 	time    time.Time // of all files
-	loader  []file    // the directory ISOLINUX; isolinux.bin is among them
+	loader  []file    // the directory ISOLINUX, placed; isolinux.bin is among them
 	payload []file    // the directory MKP2PIMG
 }
 
 // place gives the loader's files their sectors.
-func (v *volume) place() error {
+func place(loader []file) error {
 	at := uint32(firstFileAt)
-	for i := range v.loader {
-		f := &v.loader[i]
+	for i := range loader {
+		f := &loader[i]
 		f.at, f.size = at, uint32(len(f.data))
 		at += (f.size + sector - 1) / sector
 		if f.name == bootProgram {
@@ -226,9 +226,6 @@ const (
 
 // area is what lies there.
 func (v *volume) area() ([]byte, error) {
-	if err := v.place(); err != nil {
-		return nil, err
-	}
 	dirs := []directory{
 		{"\x00", rootAt, rootAt, []file{
 			{name: loaderDir, at: loaderDirAt, size: sector, folder: true},

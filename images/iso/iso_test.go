@@ -77,11 +77,12 @@ func TestMake(t *testing.T) {
 	assert.Equal(t, "iso", c.Format)
 	_, err = disk.OpenContents(t.Context(), path)
 	require.NoError(t, err, "it is a disk image as well")
+	checkCatalog(t, path)
 }
 
-// TestCatalog reads the boot catalog as firmware does.
-func TestCatalog(t *testing.T) {
-	path := imagestest.Write(t, medium(t))
+// checkCatalog reads the boot catalog as firmware does.
+func checkCatalog(t *testing.T, path string) {
+	t.Helper()
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	at := binary.LittleEndian.Uint32(data[17*sector+0x47:])

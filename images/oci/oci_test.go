@@ -105,7 +105,7 @@ func TestDamaged(t *testing.T) {
 	path := imagestest.Write(t, Medium{})
 	st, err := os.Stat(path)
 	require.NoError(t, err)
-	for _, at := range []int64{520, 1600, st.Size() / 2, st.Size() - 5000} {
+	for _, at := range []int64{520, 1536, st.Size() / 2, st.Size() - 5000} {
 		imagestest.Flip(t, path, at)
 		_, err := OpenContents(t.Context(), path)
 		var damaged *images.DamagedError
