@@ -16,7 +16,7 @@ import (
 func TestEmulated(t *testing.T) {
 	kinds := fixture.Kinds()
 	k := kinds[slices.IndexFunc(kinds, func(k fixture.Kind) bool { return k.Name == "good-2x4090" })]
-	k.Name = "emulated" // facts of its own
+	k.Name = "good, but emulated" // facts of its own
 	f := gather(t, k)
 	board := checks.Run(f)
 	verdict, _ := checks.Judge(board)

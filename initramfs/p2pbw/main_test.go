@@ -75,6 +75,7 @@ var scenarios = map[string]func() (cuda.Driver, string, error){
 		link(2, 1, fake.Link{NoAccess: true, StagedGBps: 0.002})(s)
 	}),
 	"two":        with(2, func(*fake.System) {}),
+	"mirror":     with(2, link(0, 1, fake.Link{GBps: 0.004, StagedGBps: 0.002, Mirror: true})),
 	"slow":       with(2, link(1, 0, fake.Link{GBps: 0.0015, StagedGBps: 0.002})),
 	"hang":       with(2, link(0, 1, fake.Link{GBps: 0.004, StagedGBps: 0.002, Write: fake.Fault{Kind: fake.Hang}})),
 	"good three": with(3, func(*fake.System) {}),

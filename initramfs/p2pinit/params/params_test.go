@@ -50,7 +50,7 @@ func TestParse(t *testing.T) {
 		"typing error":    {"p2p.drivr=none", defaults(nil), []string{"unknown kernel parameter p2p.drivr ignored (did you mean p2p.driver?)"}},
 		"nothing near":    {"p2p.frobnicate", defaults(nil), []string{"unknown kernel parameter p2p.frobnicate ignored"}},
 		"underscore":      {"p2p_plan=check", defaults(nil), []string{"unknown kernel parameter p2p_plan ignored (did you mean p2p.plan?)"}},
-		"bad value":       {"p2p.driver=nvidia", defaults(nil), []string{"kernel parameter p2p.driver=nvidia ignored: want one of [p2p stock ab none]"}},
+		"bad value":       {"p2p.driver=nvidia", defaults(nil), []string{"kernel parameter p2p.driver=nvidia ignored: want one of [p2p stock ab loaded none]"}},
 		"bad control":     {"p2p.acs=off", defaults(nil), []string{"kernel parameter p2p.acs=off ignored: want one of [keep show clear ab]"}},
 		"no value":        {"p2p.after", defaults(nil), []string{"kernel parameter p2p.after= ignored: want one of [poweroff reboot hold shell]"}},
 		"bad URL":         {"p2p.report=lab/x", defaults(nil), []string{"kernel parameter p2p.report=lab/x ignored: want a URL such as http://lab:8080/reports/node7"}},
