@@ -142,7 +142,7 @@ func bar1MemoryOf(f *facts.Facts, d *facts.Device) Finding {
 		found.Status, found.Title = Fail, fmt.Sprintf("BAR1 shows %s of %s of memory", bytes(fb.Size), bytes(least))
 		found.Meaning = "Peers cannot reach what BAR1 does not show; the driver falls back to a mailbox, or promises what it cannot map."
 		found.Fix = "Enlarge BAR1: see P2P-REBAR."
-		if bridge, _, _ := narrowWindow(f, d); bridge == nil {
+		if bridge, _, _ := rigidWindow(f, d); bridge == nil {
 			found.Status = Warn // the driver can do it
 		}
 	case slices.ContainsFunc(models(d), func(m catalog.GPU) bool { return hasTrap(m, "display-mode") }):

@@ -3,6 +3,7 @@ package checks
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"mkp2pimg/firmware-checks/facts"
 )
@@ -43,6 +44,45 @@ func narrowWindow(f *facts.Facts, d *facts.Device) (bridge *facts.Device, needs,
 		}
 	}
 	return nil, 0, 0
+}
+
+// rigidWindow is [narrowWindow] less the windows that the kernel makes larger when
+// the driver enlarges the BAR of d (pci_reassign_bridge_resources in
+// drivers/pci/setup-bus.c): it lays a window out anew that nothing else uses, if
+// the host bridge has room. Firmware that forbids moving windows shows only when
+// the driver has tried.
+func rigidWindow(f *facts.Facts, d *facts.Device) (bridge *facts.Device, needs, holds uint64) {
+	if d.Driver == "nvidia" && paramsMatch(f) == "1" {
+		return narrowWindow(f, d)
+	}
+	all, _ := needsOf(f, func(x *facts.Device) bool { return x.Root == d.Root })
+	if high, _ := above4GiB(f, d.Root); high < all {
+		return narrowWindow(f, d)
+	}
+	for _, address := range d.Path {
+		own, _ := needsOf(f, func(x *facts.Device) bool { return x.Address == d.Address })
+		if below, _ := needsBelow(f, address); below != own {
+			return narrowWindow(f, d)
+		}
+	}
+	return nil, 0, 0
+}
+
+// above4GiB sums the address ranges of a host bridge above 4 GiB, and says what
+// ranges it has, none if they could not be read.
+func above4GiB(f *facts.Facts, root string) (high uint64, ranges []Evidence) {
+	for _, r := range f.MemoryMap {
+		if r.Name != "PCI Bus "+strings.TrimPrefix(root, "pci") {
+			continue
+		}
+		ranges = append(ranges, Evidence{
+			What: "range of host bridge " + root, Where: "/proc/iomem", Raw: fmt.Sprintf("%s-%s (%s)", r.Start, r.End, bytes(r.Size())),
+		})
+		if r.Start >= fourGiB {
+			high += r.Size()
+		}
+	}
+	return high, ranges
 }
 
 // needsBelow sums the prefetchable 64-bit BARs below a bridge as [needsOf] does.

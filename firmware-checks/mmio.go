@@ -2,7 +2,6 @@ package checks
 
 import (
 	"fmt"
-	"strings"
 
 	"mkp2pimg/firmware-checks/facts"
 )
@@ -57,19 +56,8 @@ func mmioSpaceOf(f *facts.Facts, root string, gpus []*facts.Device) Finding {
 		fb, _ := d.Framebuffer()
 		full = full && fb.Assigned && fb.Start >= fourGiB && (fb.Resizable == nil || fb.Size >= fb.Resizable.MaxSize())
 	}
-	bus := "PCI Bus " + strings.TrimPrefix(root, "pci")
-	var high uint64
-	for _, r := range f.MemoryMap {
-		if r.Name != bus {
-			continue
-		}
-		found.Evidence = append(found.Evidence, Evidence{
-			What: "range of host bridge " + root, Where: "/proc/iomem", Raw: fmt.Sprintf("%s-%s (%s)", r.Start, r.End, bytes(r.Size())),
-		})
-		if r.Start >= fourGiB {
-			high += r.Size()
-		}
-	}
+	high, ranges := above4GiB(f, root)
+	found.Evidence = ranges
 	needs, _ := needsOf(f, func(d *facts.Device) bool { return d.Root == root })
 	found.Evidence = append(found.Evidence, Evidence{
 		What: "prefetchable BARs below " + root + " at their largest", Where: sysPCI + "*/{resource,config}", Raw: bytes(needs),
@@ -78,7 +66,7 @@ func mmioSpaceOf(f *facts.Facts, root string, gpus []*facts.Device) Finding {
 	case full:
 		found.Status, found.Title = Pass, "every framebuffer BAR has found room at its largest"
 		found.Meaning = "The ranges of the host bridges hold all there is to hold."
-	case len(found.Evidence) == 1:
+	case ranges == nil:
 		found.Status, found.Title = Unknown, "the address ranges of the host bridge could not be read"
 		found.Meaning = "Whether the framebuffer BARs have room at their largest is not known."
 		found.Fix = "Run as root: the kernel hides the addresses in /proc/iomem from others."

@@ -12,11 +12,11 @@ var rebarDoc = Doc{
 	ID:       ReBAR,
 	Question: "Is every framebuffer BAR as large as it can be, and if not, what keeps it small?",
 	Meaning:  "The driver's peer mappings over BAR1 need a BAR that covers all of the GPU's memory. It may be held back by the video BIOS, by the firmware or the window of a bridge, or left small by the driver, which does not enlarge it unless told to.",
-	Fix:      "Enable Re-Size BAR Support in the firmware setup, with Above 4G Decoding on and CSM off; where the windows have room, load nvidia.ko with NVreg_EnableResizableBar=1. Cards that list no large size need a newer video BIOS. " + biosPage + " says where setups have the settings.",
+	Fix:      "Enable Re-Size BAR Support in the firmware setup, with Above 4G Decoding on and CSM off; where the host bridge has room, load nvidia.ko with NVreg_EnableResizableBar=1. Cards that list no large size need a newer video BIOS. " + biosPage + " says where setups have the settings.",
 	Outcomes: []Outcome{
 		{Pass, "the BAR is at its largest, or fixed at more than 256 MiB"},
-		{Warn, "it is smaller than it can be, and the windows above it have room"},
-		{Fail, "the window of a bridge is too small for it, the video BIOS offers no larger size, or nothing can enlarge it"},
+		{Warn, "it is smaller than it can be, and the windows above it have room or can be given it"},
+		{Fail, "the window of a bridge is too small for it and has to stay so, the video BIOS offers no larger size, or nothing can enlarge it"},
 		{Skip, "the BAR has no address, or the GPU does not answer"},
 		{Unknown, "the capability could not be read"},
 	},
@@ -117,7 +117,7 @@ var enableResizableBar = regexp.MustCompile(`(?m)^EnableResizableBar:\s*(\d+)`)
 // bridge or the driver.
 func notEnlarged(f *facts.Facts, d *facts.Device, fb facts.Framebuffer, found *Finding) {
 	largest := fb.Resizable.MaxSize()
-	bridge, needs, holds := narrowWindow(f, d)
+	bridge, needs, holds := rigidWindow(f, d)
 	if bridge != nil {
 		found.Status = Fail
 		found.Evidence = append(found.Evidence, windowEvidence(bridge))
@@ -140,6 +140,14 @@ func notEnlarged(f *facts.Facts, d *facts.Device, fb facts.Framebuffer, found *F
 	found.Title = fmt.Sprintf("framebuffer BAR is %s of %s, the windows above have room", bytes(fb.Size), bytes(largest))
 	found.Meaning = "Nothing upstream stands in the way: the driver can enlarge the BAR when it loads, if it is told to."
 	found.Fix = "Load nvidia.ko with NVreg_EnableResizableBar=1 (its default, 0, leaves the BAR alone)."
+	if bridge, _, holds := narrowWindow(f, d); bridge != nil {
+		found.Evidence = append(found.Evidence, windowEvidence(bridge))
+		found.Title = fmt.Sprintf("framebuffer BAR is %s of %s, the host bridge has room", bytes(fb.Size), bytes(largest))
+		found.Meaning = fmt.Sprintf("The firmware sized the window of bridge %s (%s) for the BAR as it is. Nothing else uses that window, so the kernel makes it larger when the driver enlarges the BAR, if it is told to.",
+			bridge.Address, bytes(holds))
+		found.Fix += "\nOr enable Re-Size BAR Support (Resizable BAR, Smart Access Memory) in the firmware setup" + ofBoard(f) +
+			", so that the BAR is large from the start.\n" + whereInSetup(f, largeBARs)
+	}
 	if m := paramsMatch(f); m != "" {
 		found.Evidence = append(found.Evidence, Evidence{What: "driver option EnableResizableBar", Where: "/proc/driver/nvidia/params", Raw: m})
 	}
