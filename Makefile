@@ -32,6 +32,19 @@ media-test: ## boot each medium in $(OUT) under QEMU; CERT is the certificate th
 	MKP2PIMG_IMAGE=$(abspath $(OUT)) MKP2PIMG_CERT=$(abspath $(CERT)) $(GO) test -timeout 60m -count 1 -v -p 1 \
 		-run '^(TestBoot|TestPowerCut|TestMedia.*)$$' ./images/disk ./images/mediatest
 
+.PHONY: gpu-test
+gpu-test: ## run libcuda and the kernels on the GPUs of this machine; skipped, with the reason, where there are none
+	$(GO) test ./internal/cuda/libcuda -run GPU -v -count 1
+
+FUZZTIME ?= 30s
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target in turn, FUZZTIME each
+	@set -e; for at in $$(grep -rEo '^func Fuzz[A-Za-z0-9]+' --include='*_test.go' . | sed 's|/[^/]*:func |:|' | sort); do \
+		echo "== $$at"; \
+		$(GO) test "$${at%:*}" -run '^$$' -fuzz "^$${at#*:}$$" -fuzztime $(FUZZTIME); \
+	done
+
 .PHONY: reproduce
 reproduce: ## build once more, cold, in another directory and as another user; compare with $(OUT)
 	hack/reproduce $(OUT) $(FLAGS)
@@ -92,14 +105,14 @@ lint: ## gofmt, go vet, staticcheck, golangci-lint
 	$(GO) run $(GOLANGCI_LINT) run ./...
 
 .PHONY: bin/mkp2pimg
-bin/mkp2pimg:
+bin/mkp2pimg: ## the program, with the measuring program that "mkp2pimg bench" runs inside
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags='-s -w' -o cmd/mkp2pimg/payload/p2pbw ./initramfs/p2pbw
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o $@ ./cmd/mkp2pimg
 
 .PHONY: clean
-clean:
+clean: ## remove bin and out
 	rm -rf bin out
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@awk -F ':.*## ' '/^[a-z0-9\/-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
