@@ -25,7 +25,7 @@ type Artifact struct {
 	layers map[string]ocispec.Descriptor // by file name
 }
 
-// Open reads the index and the manifest of the artifact at a path. The error is
+// Open reads the index, the manifest and the empty configuration of the artifact at a path. The error is
 // [images.ErrOtherFormat] if it is no archive of an image layout, a
 // *[images.DamagedError], or that of reading.
 func Open(ctx context.Context, name string) (*Artifact, error) {
@@ -77,6 +77,9 @@ func open(ctx context.Context, name string) (*Artifact, error) {
 	}
 	if manifest.ArtifactType != ArtifactType {
 		return nil, fmt.Errorf("it is of type %q, not %s", manifest.ArtifactType, ArtifactType)
+	}
+	if _, err := content.FetchAll(ctx, store, manifest.Config); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	a := &Artifact{root, store, map[string]ocispec.Descriptor{}}
 	for _, l := range manifest.Layers {
