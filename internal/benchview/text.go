@@ -175,21 +175,23 @@ func visible(s string) int {
 // lines are the lines of a matrix, all matrices of a result have the same number.
 func (m matrix) lines(opt Options) []string {
 	out := []string{m.Title}
-	head := fmt.Sprintf("%*s", nameWidth, "")
+	var line strings.Builder
+	fmt.Fprintf(&line, "%*s", nameWidth, "")
 	for i := range m.GPUs {
-		head += fmt.Sprintf("%*d ", cellWidth-1, i)
+		fmt.Fprintf(&line, "%*d ", cellWidth-1, i)
 	}
-	out = append(out, head)
+	out = append(out, line.String())
 	for i, row := range m.Cells {
-		line := fmt.Sprintf("%*d", nameWidth, i)
+		line.Reset()
+		fmt.Fprintf(&line, "%*d", nameWidth, i)
 		for _, c := range row {
 			mark := " "
 			if c.Verdict == measure.Slow {
 				mark = slowMark
 			}
-			line += paint(opt.Color, c.style(), fmt.Sprintf("%*s", cellWidth-1, c.Text)) + mark
+			line.WriteString(paint(opt.Color, c.style(), fmt.Sprintf("%*s", cellWidth-1, c.Text)) + mark)
 		}
-		out = append(out, line)
+		out = append(out, line.String())
 	}
 	return out
 }
@@ -223,7 +225,7 @@ func trafficFigure(t measure.Traffic) string {
 
 // WriteComparison writes what differs between arms, and their figures side by
 // side: the median over all pairs, and how the last arm compares.
-func WriteComparison(w io.Writer, c arms.Comparison, opt Options) error {
+func WriteComparison(w io.Writer, c arms.Comparison) error {
 	var b bytes.Buffer // which takes everything
 	b.WriteString("A/B in one boot\n")
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -158,9 +158,9 @@ func TestText(t *testing.T) {
 
 func TestComparisonText(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, WriteComparison(&b, comparison(), Options{}))
+	require.NoError(t, WriteComparison(&b, comparison()))
 	golden.Equal(t, "testdata/arms.txt", b.Bytes())
 	b.Reset()
-	require.NoError(t, WriteComparison(&b, arms.Compare([]arms.Outcome{{Arm: arms.Arm{Set: arms.P2P}, Skipped: "no GPU"}}, nil), Options{}))
+	require.NoError(t, WriteComparison(&b, arms.Compare([]arms.Outcome{{Arm: arms.Arm{Set: arms.P2P}, Skipped: "no GPU"}}, nil)))
 	golden.Equal(t, "testdata/arms-none.txt", b.Bytes())
 }

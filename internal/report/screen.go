@@ -204,16 +204,16 @@ func evidence(e checks.Evidence) string {
 
 // measured writes the figures of the run, and arms side by side if it compared.
 func (s *screen) measured(run *Run) error {
-	opt := benchview.Options{Width: s.opt.Width, Color: s.opt.Color}
 	if run.Result != nil {
 		s.buf.WriteByte('\n')
+		opt := benchview.Options{Width: s.opt.Width, Color: s.opt.Color}
 		if err := benchview.WriteResult(&s.buf, run.Result, opt); err != nil {
 			return err
 		}
 	}
 	if run.Comparison != nil {
 		s.buf.WriteByte('\n')
-		return benchview.WriteComparison(&s.buf, *run.Comparison, opt)
+		return benchview.WriteComparison(&s.buf, *run.Comparison)
 	}
 	return nil
 }
