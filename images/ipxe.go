@@ -46,12 +46,12 @@ func ipxeScript(m *Manifest, initrds ...string) ([]byte, error) {
 	}
 	b.WriteString(" || echo No parameters for this machine alone\n")
 	fmt.Fprintf(&b, "kernel %s || goto failed\n", KernelName)
-	args := ""
+	args := []string{KernelName}
 	for _, name := range initrds {
 		fmt.Fprintf(&b, "initrd %s || goto failed\n", name)
-		args += " initrd=" + name // for kernels that are EFI programs
+		args = append(args, "initrd="+name) // for kernels that are EFI programs
 	}
-	fmt.Fprintf(&b, "imgargs %s%s %s ${p2p}\n", KernelName, args, strings.Join(m.CommandLine, " "))
+	fmt.Fprintf(&b, "imgargs %s %s ${p2p}\n", strings.Join(args, " "), strings.Join(m.CommandLine, " "))
 	fmt.Fprintf(&b, "boot || goto failed\n:failed\necho %s could not be booted\nsleep 10\nexit 1\n", m.Product.Name)
 	return b.Bytes(), nil
 }

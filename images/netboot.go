@@ -192,14 +192,14 @@ func (w *writer) create(name string, write func(io.Writer) error) {
 	w.done = append(w.done, Artifact{Name: name, Size: s.n, SHA256: hex.EncodeToString(s.h.Sum(nil))})
 }
 
-// file has make write a file at a path, which suits what is not written from its
+// file has produce write a file at a path, which suits what is not written from its
 // beginning to its end.
-func (w *writer) file(name string, make func(path string) error) {
+func (w *writer) file(name string, produce func(path string) error) {
 	if !w.accepts(name) {
 		return
 	}
 	path := filepath.Join(w.dir, name)
-	a, err := Artifact{Name: name}, make(path)
+	a, err := Artifact{Name: name}, produce(path)
 	if err == nil {
 		a.Size, a.SHA256, err = sumFile(w.ctx, path)
 	}

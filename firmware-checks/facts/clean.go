@@ -21,8 +21,8 @@ func cleanText(v reflect.Value) {
 			cleanText(v.Elem())
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			cleanText(v.Field(i))
+		for _, field := range v.Fields() {
+			cleanText(field)
 		}
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {

@@ -21,9 +21,9 @@ type Change struct {
 // and the files of the initramfs. The order is fixed.
 func Diff(a, b *images.Manifest) []Change {
 	var list []Change
-	one := func(what, old, new string) {
-		if old != new {
-			list = append(list, Change{What: what, Old: old, New: new})
+	one := func(what, before, after string) {
+		if before != after {
+			list = append(list, Change{What: what, Old: before, New: after})
 		}
 	}
 	one("program", a.Product.Version, b.Product.Version)

@@ -38,8 +38,8 @@ func locate(pci, bdf string) (measure.Place, []string) {
 	for up := path.Dir(dir); ; up = path.Dir(up) {
 		name := path.Base(up)
 		if _, err := parseBDF(name); err != nil {
-			if strings.HasPrefix(name, "pci") {
-				place.Root = strings.TrimPrefix(name, "pci")
+			if root, ok := strings.CutPrefix(name, "pci"); ok {
+				place.Root = root
 			}
 			break
 		}

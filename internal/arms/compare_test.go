@@ -12,10 +12,10 @@ import (
 
 const gpu0, gpu1 = "0000:01:00.0", "0000:02:00.0"
 
-// figure is a measurement whose samples spread by half a unit.
-func figure(d measure.Direction, m measure.Method, median float64) measure.Measurement {
+// figure is a measurement of writes whose samples spread by half a unit.
+func figure(m measure.Method, median float64) measure.Measurement {
 	return measure.Measurement{
-		Quantity: measure.Bandwidth, Direction: d, Method: m, Unit: measure.GBps, Size: 512 << 20,
+		Quantity: measure.Bandwidth, Direction: measure.Write, Method: m, Unit: measure.GBps, Size: 512 << 20,
 		Summary: measure.Summary{Median: median, P5: median - 0.25, P95: median + 0.25},
 	}
 }
@@ -33,12 +33,12 @@ func outcome(a Arm, options string, path rm.Path, v measure.Verdict, ms ...measu
 
 func TestCompare(t *testing.T) {
 	const keys = `NVreg_RegistryDwords="ForceP2P=0x211;RMPcieP2PType=`
-	stock := outcome(Arm{Set: Stock}, "NVreg_EnableResizableBar=1", rm.NoPath, measure.Unusable, figure(measure.Write, measure.Staged, 12))
+	stock := outcome(Arm{Set: Stock}, "NVreg_EnableResizableBar=1", rm.NoPath, measure.Unusable, figure(measure.Staged, 12))
 	box := outcome(Arm{Set: P2P, Mailbox: true}, keys+`0"`, rm.Mailbox, measure.OK,
-		figure(measure.Write, measure.Staged, 12), figure(measure.Write, measure.CE, 20))
-	acs := outcome(Arm{Set: P2P, NoACS: true}, keys+`1"`, rm.BAR1, measure.OK, figure(measure.Write, measure.CE, 25.1))
+		figure(measure.Staged, 12), figure(measure.CE, 20))
+	acs := outcome(Arm{Set: P2P, NoACS: true}, keys+`1"`, rm.BAR1, measure.OK, figure(measure.CE, 25.1))
 	acs.ACS = []string{"0000:02:00.0: 0x001d -> 0x0000"}
-	bar1 := outcome(Arm{Set: P2P}, keys+`1"`, rm.BAR1, measure.Slow, figure(measure.Write, measure.CE, 25))
+	bar1 := outcome(Arm{Set: P2P}, keys+`1"`, rm.BAR1, measure.Slow, figure(measure.CE, 25))
 
 	c := Compare([]Outcome{stock, box, acs, bar1}, []Left{{"stock-noacs", "no"}})
 	require.Len(t, c.Arms, 4)
@@ -67,9 +67,9 @@ func TestCompare(t *testing.T) {
 // TestUnverifiedIsNotCompared has figures that look good and arrived wrong, or
 // were never checked.
 func TestUnverifiedIsNotCompared(t *testing.T) {
-	bar1 := outcome(Arm{Set: P2P}, "", rm.BAR1, measure.OK, figure(measure.Write, measure.CE, 25))
+	bar1 := outcome(Arm{Set: P2P}, "", rm.BAR1, measure.OK, figure(measure.CE, 25))
 	for _, v := range []measure.Verdict{measure.WrongData, measure.Hang, measure.Inconclusive, measure.Unusable} {
-		c := Compare([]Outcome{outcome(Arm{Set: P2P, Mailbox: true}, "", rm.Mailbox, v, figure(measure.Write, measure.CE, 30)), bar1}, nil)
+		c := Compare([]Outcome{outcome(Arm{Set: P2P, Mailbox: true}, "", rm.Mailbox, v, figure(measure.CE, 30)), bar1}, nil)
 		assert.Equal(t, Cell{Why: string(v) + ": because", Path: rm.Mailbox}, c.Rows[0].Cells[0])
 	}
 	for name, o := range map[string]Outcome{
@@ -86,10 +86,10 @@ func TestUnverifiedIsNotCompared(t *testing.T) {
 
 func TestTotals(t *testing.T) {
 	both := func(a Arm, one, other float64) Outcome {
-		o := outcome(a, "", rm.BAR1, measure.OK, figure(measure.Write, measure.CE, one))
+		o := outcome(a, "", rm.BAR1, measure.OK, figure(measure.CE, one))
 		back := o.Result.Pairs[0]
 		back.Initiator, back.Peer = gpu1, gpu0
-		back.Measurements = []measure.Measurement{figure(measure.Write, measure.CE, other)}
+		back.Measurements = []measure.Measurement{figure(measure.CE, other)}
 		o.Result.Pairs = append(o.Result.Pairs, back)
 		return o
 	}

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/foxboron/go-uefi/pkcs7"
 	"golang.org/x/crypto/cryptobyte"
@@ -80,10 +81,8 @@ func readPEM(name string, types ...string) (*pem.Block, error) {
 		if block, data = pem.Decode(data); block == nil {
 			return nil, fmt.Errorf("no block of type %s in PEM form: convert it with openssl, and take an encrypted key's password off", types[0])
 		}
-		for _, t := range types {
-			if block.Type == t {
-				return block, nil
-			}
+		if slices.Contains(types, block.Type) {
+			return block, nil
 		}
 	}
 }
@@ -92,13 +91,13 @@ func parseKey(block *pem.Block) (*rsa.PrivateKey, error) {
 	if block.Type == "RSA PRIVATE KEY" {
 		return x509.ParsePKCS1PrivateKey(block.Bytes)
 	}
-	any, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
 		return nil, err
 	}
-	key, ok := any.(*rsa.PrivateKey)
+	key, ok := parsed.(*rsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("%T is no RSA key, which is what UEFI firmware knows", any)
+		return nil, fmt.Errorf("%T is no RSA key, which is what UEFI firmware knows", parsed)
 	}
 	return key, nil
 }

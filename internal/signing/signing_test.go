@@ -71,7 +71,7 @@ func TestEFI(t *testing.T) {
 	sign := func() *os.File {
 		f, err := os.Create(filepath.Join(t.TempDir(), "program.efi"))
 		require.NoError(t, err)
-		t.Cleanup(func() { f.Close() })
+		t.Cleanup(func() { assert.NoError(t, f.Close()) })
 		_, err = f.Write(signingtest.Program())
 		require.NoError(t, err)
 		require.NoError(t, k.EFI(f, int64(len(signingtest.Program()))))

@@ -159,8 +159,7 @@ func (u undo) takeBack(tree fs.FS) ([]change, *Reverted, error) {
 	done := &Reverted{Edits: []string{}, Files: []RevertedFile{}}
 	for _, e := range slices.Backward(u.Edits) {
 		f, err := src.file(e.File)
-		var elsewhere *TreeError
-		if errors.As(err, &elsewhere) {
+		if _, elsewhere := errors.AsType[*TreeError](err); elsewhere {
 			return nil, nil, &RevertError{fmt.Sprintf("%s names %s, which lies outside of the tree", UndoFile, e.File)}
 		}
 		if err != nil {
