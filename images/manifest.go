@@ -1,5 +1,6 @@
-// Package images writes the artifacts of a build: so far a directory to boot
-// from the network, with its manifest, bill of materials and checksums.
+// Package images writes and reads the artifact of a build: a directory to boot
+// from the network, with its manifest, bill of materials and checksums. The
+// packages below it make the other media of what is in that directory.
 package images
 
 import (
