@@ -202,7 +202,11 @@ func writeReply(c *net.UnixConn, m message, r reply) error {
 	}
 	h.size = uint32(headerSize + len(r.payload))
 	b := append(h.append(make([]byte, 0, h.size)), r.payload...)
-	_, _, err := c.WriteMsgUnix(b, oob, nil)
+	// A reply larger than the socket's buffer goes in parts; files come with the first.
+	n, _, err := c.WriteMsgUnix(b, oob, nil)
+	if err == nil && n < len(b) {
+		_, err = c.Write(b[n:])
+	}
 	if err != nil {
 		return fmt.Errorf("%v: writing the reply: %w", m.command, err)
 	}

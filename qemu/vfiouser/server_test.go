@@ -229,6 +229,28 @@ func TestCommands(t *testing.T) {
 	assert.Equal(t, 1, d.resets)
 }
 
+// TestLargestRead: a read of as much as was agreed is answered whole, though it
+// does not fit the socket's buffer.
+func TestLargestRead(t *testing.T) {
+	near, far := pair(t)
+	require.NoError(t, far.SetWriteBuffer(4096))
+	c := &client{t: t, conn: near, done: make(chan error, 1)}
+	go func() { c.done <- serveConn(context.Background(), far, &largeDevice{}) }()
+	_, errno, _ := c.do(cmdVersion, make([]byte, 4))
+	require.Zero(t, errno)
+	reply, errno, _ := c.do(cmdRegionRead, fields(u64(0), u32(0), u32(maxTransfer)))
+	require.Zero(t, errno)
+	assert.Len(t, reply, accessSize+maxTransfer)
+	require.NoError(t, near.Close())
+	assert.NoError(t, <-c.done)
+}
+
+// largeDevice has zeros in a BAR as large as the largest read.
+type largeDevice struct{ testDevice }
+
+func (*largeDevice) Region(int) Region                    { return Region{Size: maxTransfer} }
+func (*largeDevice) ReadRegion(int, []byte, uint64) error { return nil }
+
 func TestViolations(t *testing.T) {
 	version := encode(cmdVersion, 0, make([]byte, 4))
 	for _, tc := range []struct {
