@@ -118,6 +118,9 @@ func TestFollow(t *testing.T) {
 	a.Functions()[0].Reset() // back to 256 MiB, which QEMU has
 	assert.Equal(t, "bus 3 command 0 at 0x9000000000", <-m.moves)
 
+	store(t, b.Functions()[0], 0x78+expDevCtl, devCtlFLR)
+	assert.Equal(t, "bus 65 command 0 at 0x8000000000", <-m.moves, "function level reset")
+
 	cancel()
 	assert.ErrorIs(t, <-done, context.Canceled)
 }

@@ -182,6 +182,7 @@ func (f *function) writeConfig(p []byte, off int) {
 	const flr = expDevCtl + 1
 	if i := f.at.express + flr - off; i >= 0 && i < len(p) && p[i]&(devCtlFLR>>8) != 0 && f.hasFLR() {
 		f.now = f.powerOn
+		f.tell()
 	}
 	if off < firstBAR+24 {
 		f.tell()
