@@ -14,27 +14,33 @@ import (
 )
 
 // mistake says what is wrong with the description of a GPU, at which field.
-func (g *Board) mistake() (field string, err error) {
-	model, err := fakegpu.ModelByName(g.Model)
+func (d *Device) mistake() (field string, err error) {
+	model, err := fakegpu.ModelByName(d.Model)
 	if err != nil {
 		return "model", err
 	}
 	i := slices.IndexFunc(model.BARs, fakegpu.BAR.Resizable)
 	if i < 0 {
-		return "model", fmt.Errorf("%s has no resizable BAR", g.Model)
+		return "model", fmt.Errorf("%s has no resizable BAR", d.Model)
 	}
 	sizes := model.BARs[i].Sizes
 	for _, f := range []struct {
 		name string
 		size Size
-	}{{"bar", g.BAR}, {"largest", g.Largest}} {
+	}{{"bar", d.BAR}, {"largest", d.Largest}} {
 		if f.size != 0 && !slices.Contains(sizes, fakegpu.Size(f.size)) {
 			return f.name, fmt.Errorf("is %s: the framebuffer BAR of %s can be a power of two from %s to %s",
-				f.size, g.Model, Size(sizes[0]), Size(sizes[len(sizes)-1]))
+				f.size, d.Model, Size(sizes[0]), Size(sizes[len(sizes)-1]))
 		}
 	}
-	if g.Largest != 0 && g.BAR > g.Largest {
-		return "bar", fmt.Errorf("is %s, more than the largest size %s", g.BAR, g.Largest)
+	if d.Largest != 0 && d.BAR > d.Largest {
+		return "bar", fmt.Errorf("is %s, more than the largest size %s", d.BAR, d.Largest)
+	}
+	if d.Speed > model.Speed {
+		return "speed", fmt.Errorf("is %d: the fastest link of %s is of generation %d", d.Speed, d.Model, model.Speed)
+	}
+	if d.Width > model.Width {
+		return "width", fmt.Errorf("is %d: the widest link of %s has %d lanes", d.Width, d.Model, model.Width)
 	}
 	return "", nil
 }

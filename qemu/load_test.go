@@ -103,6 +103,8 @@ func TestParseMistakes(t *testing.T) {
 		{"model of a testdev", minimal + "pcie:\n  - {kind: testdev, model: rtx-4090}\n", []string{"m.yaml:7: pcie[0]: a testdev has no model"}},
 		{"link", minimal + "pcie:\n  - {kind: root-port, speed: 7, width: 3}\n  - {kind: testdev, speed: 1, window: 1G}\n", []string{
 			"m.yaml:7: pcie[0].speed: is 7", "m.yaml:7: pcie[0].width: is 3", "m.yaml:8: pcie[1]: the link of a testdev is what QEMU makes it", "m.yaml:8: pcie[1].window: a testdev has no window"}},
+		{"link of a board", minimal + "pcie:\n  - {kind: gpu, model: rtx-4090, speed: 5}\n  - {kind: gpu, model: rtx-4090, width: 32}\n", []string{
+			"m.yaml:7: pcie[0].speed: is 5: the fastest link of rtx-4090 is of generation 4", "m.yaml:8: pcie[1].width: is 32: the widest link of rtx-4090 has 16 lanes"}},
 		{"processor", minimal + "cpu: EPYC,hypervisor=off\n", []string{`m.yaml:6: cpu: "EPYC,hypervisor=off" is not the name of a processor`}},
 		{"hypervisor", minimal + "hypervisor: true\n", []string{"m.yaml:6: hypervisor: without a cpu"}},
 		{"above 4G of SeaBIOS", minimal + "above4g: 64G\n", []string{"m.yaml:6: above4g: only ovmf takes"}},
