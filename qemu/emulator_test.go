@@ -132,6 +132,23 @@ func TestArgv(t *testing.T) {
 	assert.Contains(t, argv, "quiet console=ttyS0 loglevel=7 panic=-1 no_timer_check p2p.plan=full p2p.after=poweroff p2p.node=iommu intel_iommu=on p2p.gpu=1b36:0005")
 }
 
+func TestSurroundings(t *testing.T) {
+	plain, err := Lookup("plain")
+	require.NoError(t, err)
+	assert.Equal(t, "# machine plain\n"+
+		"# DIR/control, DIR/console, DIR/report: UNIX sockets that smoke listens on\n", Options{Machine: plain}.Surroundings())
+
+	epyc, err := Lookup("epyc-4x4090")
+	require.NoError(t, err)
+	require.NoError(t, epyc.Set("acs=on"))
+	e := &Emulator{Root: sandbox.Root{Dir: "/cache/emulator"}}
+	assert.Equal(t, "# machine epyc-4x4090,acs=on\n"+
+		"# in the root /cache/emulator, where files of the host are below /host\n"+
+		"# DIR/control, DIR/console, DIR/report: UNIX sockets that smoke listens on\n"+
+		"# DIR/gpu*: UNIX sockets at which smoke serves the functions of the emulated GPUs (vfio-user)\n"+
+		"# DIR/vars: a copy of OVMF's variables\n", Options{Machine: epyc, Emulator: e}.Surroundings())
+}
+
 func TestParseAccel(t *testing.T) {
 	for text, want := range map[string]Accel{"auto": Auto, "": Auto, "tcg": TCG, "kvm": KVM} {
 		got, err := ParseAccel(text)

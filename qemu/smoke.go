@@ -62,6 +62,24 @@ func (o Options) Argv(ctx context.Context) ([]string, error) {
 	return append([]string{e.Binary}, o.Machine.Args(b)...), nil
 }
 
+// Surroundings says, in comments of a shell, what the command line of [Options.Argv]
+// finds around it in a run: where its files are, and who is at its sockets.
+func (o Options) Surroundings() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# machine %s\n", o.Machine.Title())
+	if o.Emulator != nil && !o.Emulator.Root.Host() {
+		fmt.Fprintf(&b, "# in the root %s, where files of the host are below %s\n", o.Emulator.Root.Dir, inside)
+	}
+	fmt.Fprintf(&b, "# DIR/%s, DIR/%s, DIR/%s: UNIX sockets that smoke listens on\n", controlSocket, consoleSocket, reportSocket)
+	if len(o.Machine.GPUs()) > 0 {
+		b.WriteString("# DIR/gpu*: UNIX sockets at which smoke serves the functions of the emulated GPUs (vfio-user)\n")
+	}
+	if o.Machine.Firmware == OVMF {
+		fmt.Fprintf(&b, "# DIR/%s: a copy of OVMF's variables\n", varsFile)
+	}
+	return b.String()
+}
+
 func (o Options) emulator(ctx context.Context) (*Emulator, error) {
 	if o.Emulator != nil {
 		return o.Emulator, nil

@@ -19,6 +19,9 @@ import (
 	"mkp2pimg/qemu"
 )
 
+// knobHelp is the value of --set that asks for a list of knobs.
+const knobHelp = "help"
+
 // smokeFlags are the flags of the command smoke.
 type smokeFlags struct {
 	machines  []string
@@ -108,7 +111,7 @@ func (s *smokeFlags) run(c *cobra.Command, dir string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if slices.Equal(s.settings, []string{"help"}) {
+	if slices.Contains(s.settings, knobHelp) {
 		return printKnobs(c.OutOrStdout(), machines)
 	}
 	accel, err := qemu.ParseAccel(s.accel)
@@ -152,7 +155,7 @@ func (s *smokeFlags) load() ([]*qemu.Machine, error) {
 		case s.knobs:
 			machines = append(machines, m.Variants()...)
 			continue
-		case !slices.Equal(s.settings, []string{"help"}):
+		case !slices.Contains(s.settings, knobHelp):
 			for _, setting := range s.settings {
 				if err := m.Set(setting); err != nil {
 					return nil, fmt.Errorf("--set: %w", err)
@@ -220,7 +223,7 @@ func printArgv(c *cobra.Command, boots []qemu.Options) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(c.OutOrStdout(), qemu.Quote(argv))
+		fmt.Fprintf(c.OutOrStdout(), "%s%s\n", o.Surroundings(), qemu.Quote(argv))
 	}
 	return nil
 }
