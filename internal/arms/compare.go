@@ -244,23 +244,11 @@ func (o Outcome) cell(key Key) Cell {
 
 // unverified says why a figure of a pair does not count, empty if it does.
 func unverified(p measure.Pair, m measure.Measurement) string {
-	if m.Method == measure.Staged {
-		// Through host memory, which is how every program copies without peer
-		// access: it does not depend on the pair.
+	v, reason := p.VerdictOf(m.Direction, m.Method)
+	if v == measure.OK || v == measure.Slow {
 		return ""
 	}
-	for _, w := range p.Ways {
-		if w.Direction == m.Direction && w.Method == m.Method {
-			if w.Verdict == measure.OK || w.Verdict == measure.Slow {
-				return ""
-			}
-			return fmt.Sprintf("%s: %s", w.Verdict, w.Reason)
-		}
-	}
-	if p.Verdict == measure.OK || p.Verdict == measure.Slow {
-		return ""
-	}
-	return fmt.Sprintf("%s: %s", p.Verdict, p.Reason)
+	return fmt.Sprintf("%s: %s", v, reason)
 }
 
 // relate fills in the ratios to the last cell.

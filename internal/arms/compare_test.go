@@ -23,7 +23,8 @@ func figure(m measure.Method, median float64) measure.Measurement {
 // outcome is an arm with one pair, whose copies over the link have a verdict.
 func outcome(a Arm, options string, path rm.Path, v measure.Verdict, ms ...measure.Measurement) Outcome {
 	p := measure.Pair{Initiator: gpu0, Peer: gpu1, Measurements: ms, Verdict: v, Reason: "because",
-		Ways: []measure.Way{{Direction: measure.Write, Method: measure.CE, Verdict: v, Reason: "because"}}}
+		Ways:   []measure.Way{{Direction: measure.Write, Method: measure.CE, Verdict: v, Reason: "because"}},
+		Checks: []measure.Check{{Direction: measure.Write, Method: measure.Staged, Phase: measure.After, Bytes: 8}}}
 	return Outcome{
 		Arm: a, Options: options,
 		Survey: &rm.Survey{Pairs: []rm.Pair{{A: gpu0, B: gpu1, Path: path}, {A: gpu1, B: gpu0, Path: path}}},
@@ -72,6 +73,10 @@ func TestUnverifiedIsNotCompared(t *testing.T) {
 		c := Compare([]Outcome{outcome(Arm{Set: P2P, Mailbox: true}, "", rm.Mailbox, v, figure(measure.CE, 30)), bar1}, nil)
 		assert.Equal(t, Cell{Why: string(v) + ": because", Path: rm.Mailbox}, c.Rows[0].Cells[0])
 	}
+	staged := outcome(Arm{Set: Stock}, "", rm.NoPath, measure.Unusable, figure(measure.Staged, 12))
+	staged.Result.Pairs[0].Checks = nil
+	c := Compare([]Outcome{staged, bar1}, nil)
+	assert.Equal(t, Cell{Why: "inconclusive: write by staged was not verified", Path: rm.NoPath}, c.Rows[0].Cells[0])
 	for name, o := range map[string]Outcome{
 		"the driver of another arm is still loaded": {Arm: Arm{Set: Stock}, Skipped: "the driver of another arm is still loaded"},
 		"not measured":      {Arm: Arm{Set: Stock}},

@@ -37,10 +37,7 @@ func WriteCSV(w io.Writer, r *measure.Result) error {
 	for _, p := range r.Pairs {
 		pair := func(kind string, ms []measure.Measurement) {
 			for _, m := range ms {
-				v := p.Verdict
-				if w, ok := way(p, m.Direction, m.Method); ok {
-					v = w.Verdict
-				}
+				v, _ := p.VerdictOf(m.Direction, m.Method)
 				limit := 0.0
 				if m.Quantity == measure.Bandwidth && m.Method != measure.Staged && m.Load == measure.Alone {
 					limit = ceiling(p, m.Direction)

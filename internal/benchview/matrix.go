@@ -160,17 +160,14 @@ func (q quantity) cell(pairs []measure.Pair, a, b string) cell {
 		return cell{Text: "-", Heat: math.NaN()}
 	}
 	p := pairs[i]
-	c := cell{Verdict: p.Verdict, Heat: math.NaN(), Hint: fmt.Sprintf("%s to %s: %s", a, b, p.Reason)}
+	verdict, reason := p.VerdictOf(q.Direction, q.Method)
+	c := cell{Verdict: verdict, Heat: math.NaN(), Hint: fmt.Sprintf("%s to %s: %s", a, b, reason)}
 	part := 0.0
-	if w, ok := way(p, q.Direction, q.Method); ok && q.Method != measure.Staged {
-		c.Verdict = w.Verdict
-		c.Hint = fmt.Sprintf("%s to %s: %s", a, b, w.Reason)
-		if q.Quantity == measure.Bandwidth && q.Load == measure.Alone {
-			part = w.OfCeiling
-		}
+	if w, ok := way(p, q.Direction, q.Method); ok && q.Quantity == measure.Bandwidth && q.Load == measure.Alone {
+		part = w.OfCeiling
 	}
 	if q.Method == measure.Staged {
-		c.Verdict, c.Hint = measure.OK, fmt.Sprintf("%s to %s through host memory", a, b)
+		c.Hint = fmt.Sprintf("%s to %s through host memory: %s", a, b, reason)
 	}
 	if word, ok := words[c.Verdict]; ok {
 		c.Text = word

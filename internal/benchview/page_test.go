@@ -86,6 +86,9 @@ func TestCSV(t *testing.T) {
 	kinds := map[string]int{}
 	for _, row := range rows[1:] {
 		kinds[row[0]]++
+		if row[5] == "staged" {
+			assert.Equal(t, "ok", row[17], "whatever came of access to the peer")
+		}
 		assert.Len(t, row, len(columns))
 	}
 	// Four GPUs by three figures, twelve pairs by nine, by ten sizes in four ways.

@@ -82,6 +82,7 @@ func madePair(a, b string, ceiling, part float64) measure.Pair {
 			p.Sweep = append(p.Sweep, figure(measure.Bandwidth, w.d, w.m, measure.Alone, measure.GBps, size, v*float64(size)/(float64(size)+1e6)))
 		}
 	}
+	p.Checks = append(p.Checks, measure.Check{Direction: measure.Write, Method: measure.Staged, Phase: measure.After, Bytes: 512 << 20})
 	p.Measurements = append(p.Measurements,
 		figure(measure.Bandwidth, measure.Write, measure.CE, measure.Total, measure.GBps, 512<<20, 2*ceiling*part*0.95),
 		figure(measure.Bandwidth, measure.Write, measure.Staged, measure.Alone, measure.GBps, 512<<20, 11.3),

@@ -154,11 +154,18 @@ func (p *pairProbe) flagLatency() error {
 		if err := p.wait(a.stream, b.stream); err != nil {
 			return err
 		}
-		if a.slot.Exchanged().TimedOut || b.slot.Exchanged().TimedOut {
-			return nil // handshakes tell which way flags are lost
+		sent, answered := a.slot.Exchanged(), b.slot.Exchanged()
+		if sent.TimedOut || answered.TimedOut {
+			// An answer that was lost is the business of the other order of the pair.
+			if answered.Rounds <= sent.Rounds {
+				*p.checks = append(*p.checks, Check{
+					Direction: Write, Method: SM, Phase: Handshake, Reader: BySM, Lost: int64(max(pingPongs-answered.Rounds, 1)),
+				})
+			}
+			return nil
 		}
 		if i >= 0 {
-			m.Samples = append(m.Samples, float64(a.slot.Exchanged().Elapsed)/pingPongs)
+			m.Samples = append(m.Samples, float64(sent.Elapsed)/pingPongs)
 		}
 	}
 	m.Summary = Summarise(m.Samples)

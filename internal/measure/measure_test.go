@@ -319,6 +319,33 @@ func TestOtherOrderIsJudgedByItself(t *testing.T) {
 	}
 }
 
+// A flag that gets lost after the handshakes have gone well is not passed over.
+func TestFlagLostLater(t *testing.T) {
+	for there, want := range map[fake.Route]Verdict{{Initiator: 0, Peer: 1}: Hang, {Initiator: 1, Peer: 0}: OK} {
+		sys := system()
+		link := sys.Default
+		link.LoseFlag = handshakeRounds + 1
+		sys.Links = map[fake.Route]fake.Link{there: link}
+		set := quick
+		set.Latency = true
+		p := measurePair(t, sys, set)
+		assert.Equal(t, want, p.Verdict, p.Reason)
+		if want == Hang {
+			assert.Contains(t, p.Reason, "1800 flags never came")
+		}
+	}
+}
+
+// More than there is was asked for: that says nothing about the link.
+func TestWindowLargerThanMemory(t *testing.T) {
+	set := quick
+	set.Window = 2 << 30
+	p := measurePair(t, system(), set)
+	assert.Equal(t, Inconclusive, p.Verdict, p.Reason)
+	assert.Equal(t, NoMemory, p.Problem.Kind)
+	assert.Contains(t, p.Reason, "not the 2147483648 of the window")
+}
+
 func TestOneWayPair(t *testing.T) {
 	sys := system()
 	sys.Links = map[fake.Route]fake.Link{{Initiator: 1, Peer: 0}: {NoAccess: true, StagedGBps: 0.002}}

@@ -46,12 +46,16 @@ func (p *pairProbe) reach() error {
 // farBuffer returns as much of the peer's memory as the settings ask for and
 // there is, but not less than half of what is free: it may be in pieces.
 func (p *pairProbe) farBuffer() (*buffer, error) {
-	if p.settings.Window > 0 {
-		return p.peer.buffer(p.settings.Window)
-	}
 	free, _, err := p.peer.ctx.MemInfo()
 	if err != nil {
 		return nil, err
+	}
+	if n := p.settings.Window; n > 0 {
+		if n > free {
+			p.kind = NoMemory // which says nothing about the link
+			return nil, fmt.Errorf("GPU %s: %d bytes of its memory are free, not the %d of the window to verify", p.peer.bdf, free, n)
+		}
+		return p.peer.buffer(n)
 	}
 	all := max((free-reserve)&^(physicalPage-1), physicalPage)
 	for n := all; ; n = (n - n/8) &^ (physicalPage - 1) {

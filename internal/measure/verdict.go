@@ -65,7 +65,36 @@ func JudgePair(p Pair, set Settings) ([]Way, Verdict, string) {
 		ways = append(ways, judgeWay(p, w, i == len(p.Ways)-1, set))
 	}
 	v, reason := judgePair(p, ways)
+	// What went wrong with the pair as a whole, as a hang when both copied at once,
+	// leaves no way sound.
+	whole := v == Hang || v == Unusable || len(p.Watch.alarms()) > 0
+	if whole && !slices.ContainsFunc(ways, func(w Way) bool { return !v.Worse(w.Verdict) }) {
+		for i := range ways {
+			ways[i].Verdict, ways[i].Reason = v, reason
+		}
+	}
 	return ways, v, reason
+}
+
+// VerdictOf returns the verdict on a direction and method of a judged pair, and
+// the reason: that of the way or, where none was begun, of the pair. Copies
+// through host memory, which need no access to the peer, are judged by their own
+// verification.
+func (p Pair) VerdictOf(d Direction, m Method) (Verdict, string) {
+	if m == Staged {
+		for _, c := range p.Checks {
+			if c.Direction == d && c.Method == m && c.Bytes > 0 && !c.Failed() {
+				return OK, "data verified by its owner"
+			}
+		}
+		return Inconclusive, fmt.Sprintf("%s by %s was not verified", d, m)
+	}
+	for _, w := range p.Ways {
+		if w.Direction == d && w.Method == m {
+			return w.Verdict, w.Reason
+		}
+	}
+	return p.Verdict, p.Reason
 }
 
 func judgePair(p Pair, ways []Way) (Verdict, string) {
@@ -182,7 +211,7 @@ func JudgeTraffic(t Traffic, before []Traffic) (Verdict, string) {
 	}
 	if t.Shape == Collapse {
 		for _, b := range before {
-			if b.Shape == Collapse && b.Sum != nil && t.Sum.Median < collapsed*b.Sum.Median {
+			if b.Shape == Collapse && (b.Verdict == OK || b.Verdict == Slow) && t.Sum.Median < collapsed*b.Sum.Median {
 				return Slow, fmt.Sprintf("%d GPUs under one switch write %.2f GB/s together, where %d reach %.2f GB/s: posted writes collapse",
 					t.Sources, t.Sum.Median, b.Sources, b.Sum.Median)
 			}

@@ -128,6 +128,51 @@ func TestWaysAreJudgedByThemselves(t *testing.T) {
 	assert.Zero(t, ways[1].OnOff)
 }
 
+// A verdict that no way accounts for holds for all of them.
+func TestWaysSufferWithThePair(t *testing.T) {
+	verdicts := func(change func(*Pair)) (all []Verdict) {
+		p := good()
+		change(&p)
+		ways, _, _ := JudgePair(p, Settings{})
+		for _, w := range ways {
+			all = append(all, w.Verdict)
+		}
+		return all
+	}
+	problem := func(step string, kind ProblemKind) func(*Pair) {
+		return func(p *Pair) { p.Step, p.Problem = step, &Problem{Kind: kind, Text: "no answer"} }
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*Pair)
+		want   Verdict // of each way
+	}{
+		{"hang of the size sweep", problem("write by ce, 4096 bytes: bandwidth", Timeout), Hang},
+		{"reach fails", problem("reach: write by sm", Failed), Unusable},
+		{"fault in the kernel's log", func(p *Pair) { p.Watch = &Watch{Kernel: []string{"NVRM: Xid (PCI:0000:41:00): 31"}} }, Inconclusive},
+		{"interrupted", problem("reach: write by sm", Interrupted), OK},
+		{"atomics hang", problem(stepAtomics, Timeout), OK},
+	} {
+		assert.Equal(t, slices.Repeat([]Verdict{tc.want}, 4), verdicts(tc.change), tc.name)
+	}
+	lost := Check{Direction: Write, Method: SM, Phase: Handshake, Lost: 2}
+	assert.Equal(t, []Verdict{OK, OK, Hang, OK}, verdicts(func(p *Pair) { p.Checks = append(p.Checks, lost) }), "flags lost")
+}
+
+func TestVerdictOf(t *testing.T) {
+	p := Pair{Verdict: Hang, Reason: "late", Ways: []Way{{Direction: Write, Method: CE, Verdict: OK, Reason: "fine"}},
+		Checks: []Check{{Direction: Read, Method: Staged, Phase: After, Bytes: 8}, {Direction: Write, Method: Staged, Phase: After, Bytes: 8, Wrong: 1}}}
+	for way, want := range map[[2]string][2]string{
+		{string(Write), string(CE)}:     {string(OK), "fine"},
+		{string(Read), string(CE)}:      {string(Hang), "late"},
+		{string(Read), string(Staged)}:  {string(OK), "data verified by its owner"},
+		{string(Write), string(Staged)}: {string(Inconclusive), "write by staged was not verified"},
+	} {
+		v, reason := p.VerdictOf(Direction(way[0]), Method(way[1]))
+		assert.Equal(t, want, [2]string{string(v), reason}, way)
+	}
+}
+
 func TestFloor(t *testing.T) {
 	for floor, want := range map[float64]Verdict{0: OK, 25: OK, 25.1: Slow} {
 		_, v, _ := JudgePair(good(), Settings{MinGBps: floor})
@@ -158,7 +203,9 @@ func TestJudgeTraffic(t *testing.T) {
 	fault.Watch = &Watch{Kernel: []string{"NVRM: Xid (PCI:0000:41:00): 31"}}
 	ring := probe(2, 1)
 	ring.Shape = Ring
-	before := []Traffic{probe(1, 37)}
+	alone, wrongly := probe(1, 37), probe(2, 200)
+	alone.Verdict, wrongly.Verdict = OK, WrongData // what arrived wrong is no measure
+	before := []Traffic{alone, wrongly}
 	for _, tc := range []struct {
 		name   string
 		t      Traffic
