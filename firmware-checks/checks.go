@@ -106,6 +106,21 @@ type Finding struct {
 	Pairs   [][2]string `json:"pairs,omitempty"`
 	// StandIn says that the finding is about stand-in devices or emulated GPUs.
 	StandIn bool `json:"stand_in,omitempty"`
+	// Again says that the finding takes the place of those with its ID that were
+	// made before: see [Add].
+	Again bool `json:"again,omitempty"`
+}
+
+// Add returns findings with more behind them. Those that were made again take the
+// place of the earlier ones.
+func Add(findings []Finding, more ...Finding) []Finding {
+	for _, m := range more {
+		if m.Again {
+			findings = slices.DeleteFunc(findings, func(f Finding) bool { return f.ID == m.ID && !f.Again })
+		}
+		findings = append(findings, m)
+	}
+	return findings
 }
 
 // family is a kind of finding: what it is about, and what it finds in f.

@@ -191,3 +191,12 @@ func TestMisreadsACS(t *testing.T) {
 		assert.Equal(t, want, misreadsACS(release), release)
 	}
 }
+
+func TestAdd(t *testing.T) {
+	found := []Finding{{ID: ReBAR, Title: "two are small"}, {ID: Above4G}, {ID: ReBAR, Title: "one is large"}}
+	found = Add(found, Finding{ID: DriverLoad}, Finding{ID: ReBAR, Title: "one is small", Again: true}, Finding{ID: ReBAR, Title: "two are large", Again: true})
+	assert.Equal(t, []Finding{
+		{ID: Above4G}, {ID: DriverLoad},
+		{ID: ReBAR, Title: "one is small", Again: true}, {ID: ReBAR, Title: "two are large", Again: true},
+	}, found)
+}

@@ -1,5 +1,7 @@
 package checks
 
+import "mkp2pimg/firmware-checks/facts"
+
 // DriverLoad is the ID of the finding about loading the driver's modules. It comes
 // from whoever loads them; [Run] doesn't make it.
 const DriverLoad ID = "P2P-DRIVER-LOAD"
@@ -14,6 +16,19 @@ var driverLoadDoc = Doc{
 		{Fail, "it is not, for a reason that the finding gives"},
 		{Skip, "the module ran, and there is no GPU"},
 	},
+}
+
+// Loaded returns the findings about what a driver changes when it is loaded, the
+// size of BARs, to be put in the place of those made before.
+func Loaded(f *facts.Facts) []Finding {
+	var found []Finding
+	for _, x := range Run(f) {
+		if x.ID == ReBAR || x.ID == BAR1Memory {
+			x.Again = true
+			found = append(found, x)
+		}
+	}
+	return found
 }
 
 // DriverUnload is the ID of the finding about a driver that has to make room for

@@ -291,7 +291,7 @@ func (b *builder) addExtension(step string, e *Extension) {
 	case ExtFinding:
 		var f checks.Finding
 		if json.Unmarshal(e.Content, &f) == nil && f.ID != "" {
-			b.run.Findings = append(b.run.Findings, f)
+			b.run.Findings = checks.Add(b.run.Findings, f)
 		}
 	case ExtVerdict:
 		var v Verdict

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	checks "mkp2pimg/firmware-checks"
+	"mkp2pimg/firmware-checks/facts"
 	"mkp2pimg/initramfs/layout"
 	"mkp2pimg/initramfs/p2pinit/driver"
 	"mkp2pimg/initramfs/p2pinit/params"
@@ -68,7 +70,19 @@ func (n *trial) driver(ctx context.Context, t *stage.Task) error {
 			return err
 		}
 	}
+	n.lookAgain(t)
 	return n.nodes(t)
+}
+
+// lookAgain judges once more what the driver has changed.
+func (n *Node) lookAgain(t *stage.Task) {
+	t.Doing("reading the sizes of BARs again")
+	f, err := facts.Gather(n.Root, facts.Options{StandIn: n.params.GPU})
+	if err != nil {
+		t.Log(report.Warning, "what the driver made of the BARs is not known: %v", err)
+		return
+	}
+	n.add(t, checks.Loaded(f)...)
 }
 
 // loadedBefore says which driver the kernel already has. Its device nodes are

@@ -3,6 +3,9 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -99,5 +102,44 @@ func TestDriverLoadedBefore(t *testing.T) {
 		assert.Empty(t, m.nodes)
 		assert.Equal(t, c.says, run.Step("driver").Reason())
 		assert.Equal(t, c.verdict, run.Verdict.Verdict)
+	}
+}
+
+// TestDriverEnlargesBARs: what the driver has mended does not count against the
+// machine any more.
+func TestDriverEnlargesBARs(t *testing.T) {
+	large := withGPUs(t, "")
+	small := newMachine(t, "rebar-off", "")
+	bars := func(from *machine) map[string][]byte {
+		files := map[string][]byte{}
+		for _, pattern := range []string{"config", "resource"} {
+			all, err := fs.Glob(os.DirFS(from.root), "sys/bus/pci/devices/*/"+pattern)
+			require.NoError(t, err)
+			for _, file := range all {
+				files[file], err = os.ReadFile(filepath.Join(from.root, file))
+				require.NoError(t, err)
+			}
+		}
+		return files
+	}
+	for _, c := range []struct {
+		after   map[string][]byte
+		status  checks.Status
+		verdict checks.Verdict
+	}{
+		{bars(small), checks.Warn, checks.VerdictDegraded},
+		{bars(large), checks.Pass, checks.VerdictReady},
+	} {
+		m := withGPUs(t, "iommu=pt")
+		for file, content := range bars(small) {
+			m.write(file, string(content))
+		}
+		m.changes = c.after
+		m.p2pbw(good(), 0)
+		run, _ := m.run()
+		for _, id := range []checks.ID{checks.ReBAR, checks.BAR1Memory} {
+			assert.Equal(t, c.status, findingOf(t, run, id).Status)
+		}
+		assert.Equal(t, c.verdict, run.Verdict.Verdict, run.Verdict.Reason)
 	}
 }

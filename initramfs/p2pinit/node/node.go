@@ -200,7 +200,7 @@ func (n *Node) add(t *stage.Task, findings ...checks.Finding) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.findings = append(n.findings, findings...)
+	n.findings = checks.Add(n.findings, findings...)
 }
 
 func (n *Node) hasGPU() bool {

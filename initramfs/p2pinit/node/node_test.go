@@ -41,9 +41,10 @@ const release = "6.12.117+deb12-amd64"
 // machine is a root directory of an image that runs on a fixture, with the kernel
 // played by the test.
 type machine struct {
-	t    *testing.T
-	root string
-	img  layout.Image
+	t       *testing.T
+	root    string
+	cmdline string
+	img     layout.Image
 
 	mu        sync.Mutex
 	inserted  []string // module files and options
@@ -61,20 +62,15 @@ type machine struct {
 	measuring []string // what the kernel logs during the measurement
 	recovers  bool     // the network comes up the second time
 	network   error
-	survey    *rm.Survey // what the driver answers; nil: nothing
+	survey    *rm.Survey        // what the driver answers; nil: nothing
+	changes   map[string][]byte // files that nvidia.ko changes
 }
 
 func newMachine(t *testing.T, kind, cmdline string) *machine {
 	t.Helper()
-	m := &machine{t: t, root: t.TempDir(), answer: map[string]error{}, logged: map[string][]string{},
+	m := &machine{t: t, root: t.TempDir(), cmdline: cmdline, answer: map[string]error{}, logged: map[string][]string{},
 		img: layout.Image{Version: layout.Version, Driver: "535.261.03", Kernel: release, Sets: []string{"p2p", "stock"}}}
-	for _, k := range fixture.Kinds() {
-		if k.Name == kind {
-			require.NoError(t, k.Write(m.root))
-		}
-	}
-	m.write("proc/cmdline", cmdline+"\n")
-	m.write("proc/sys/kernel/osrelease", release+"\n")
+	m.fixture(kind)
 	m.write("proc/self/mounts", "proc /proc proc rw 0 0\nsysfs /sys sysfs rw 0 0\ndevtmpfs /dev devtmpfs rw 0 0\n")
 	m.write("proc/devices", "Character devices:\n195 nvidia-frontend\n508 nvidia-uvm\n\nBlock devices:\n")
 	m.write("sys/class/tty/console/active", "console0\n")
@@ -89,6 +85,17 @@ func newMachine(t *testing.T, kind, cmdline string) *machine {
 		m.file(layout.DriverModule(release, set, "nvidia-uvm"), "ELF uvm "+set)
 	}
 	return m
+}
+
+// fixture makes the machine one of a kind.
+func (m *machine) fixture(kind string) {
+	for _, k := range fixture.Kinds() {
+		if k.Name == kind {
+			require.NoError(m.t, k.Write(m.root))
+		}
+	}
+	m.write("proc/cmdline", m.cmdline+"\n")
+	m.write("proc/sys/kernel/osrelease", release+"\n")
 }
 
 // write makes a file that is not part of the image.
@@ -148,6 +155,11 @@ func (m *machine) Insert(file, options string) error {
 	}
 	switch name {
 	case "nvidia.ko":
+		for file, content := range m.changes {
+			if err := os.WriteFile(filepath.Join(m.root, file), content, 0o644); err != nil {
+				return err
+			}
+		}
 		return os.MkdirAll(filepath.Join(m.root, "sys/module/nvidia/holders"), 0o755)
 	case "nvidia-uvm.ko":
 		return errors.Join(os.MkdirAll(filepath.Join(m.root, "sys/module/nvidia_uvm"), 0o755),
