@@ -225,14 +225,23 @@ func output(w io.Writer, name string, data []byte) error {
 	return writeFile(name, data)
 }
 
+// maxAnswer bounds what is read of an earlier run, in bytes: many times what 16
+// GPUs give, in several arms.
+const maxAnswer = 256 << 20
+
 // read reads the answer of an earlier run.
 func (o benchOptions) read(stdin io.Reader) (*benchAnswer, error) {
-	var text []byte
-	var err error
-	if o.from == stdio {
-		text, err = io.ReadAll(stdin)
-	} else {
-		text, err = os.ReadFile(o.from)
+	if o.from != stdio {
+		f, err := os.Open(o.from)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close() // only read
+		stdin = f
+	}
+	text, err := readUpTo(stdin, maxAnswer)
+	if errors.Is(err, errTooLong) {
+		return nil, dataError{fmt.Errorf("%s: %w", o.from, err)}
 	}
 	if err != nil {
 		return nil, err
@@ -242,4 +251,15 @@ func (o benchOptions) read(stdin io.Reader) (*benchAnswer, error) {
 		return nil, dataError{fmt.Errorf("%s: %w", o.from, err)}
 	}
 	return a, nil
+}
+
+var errTooLong = errors.New("too long for a result or a report")
+
+// readUpTo reads all of r, of which limit bytes at most are sound.
+func readUpTo(r io.Reader, limit int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = errTooLong
+	}
+	return text, err
 }

@@ -196,3 +196,11 @@ func TestProgramIsUnpackedAndRemoved(t *testing.T) {
 	require.NoError(t, remove())
 	assert.NoFileExists(t, file)
 }
+
+func TestReadUpTo(t *testing.T) {
+	text, err := readUpTo(strings.NewReader("four"), 4)
+	require.NoError(t, err)
+	assert.Equal(t, "four", string(text))
+	_, err = readUpTo(strings.NewReader("fives"), 4)
+	assert.ErrorIs(t, err, errTooLong)
+}

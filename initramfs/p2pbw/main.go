@@ -153,7 +153,8 @@ func flags(args []string, profile measure.Profile, stderr io.Writer) (o options,
 	o.settings = measure.Preset(profile)
 	fs := flag.NewFlagSet("p2pbw", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.Usage = func() {
+	fs.Usage = func() {} // also called on mistakes, of which the error is enough
+	usage := func() {
 		fmt.Fprint(stderr, "Usage: p2pbw [flags]\n\nMeasures what GPUs can do with each other's memory and verifies the data.\n\n")
 		fs.SetOutput(stderr)
 		fs.PrintDefaults()
@@ -183,6 +184,9 @@ func flags(args []string, profile measure.Profile, stderr io.Writer) (o options,
 	fs.DurationVar(&o.timeout, "timeout", time.Minute, "`time` without progress after which a GPU hangs")
 	fs.StringVar(&o.child, "child", "", "for internal use: measure one `part` in this process")
 	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			usage()
+		}
 		return o, "", err
 	}
 	if fs.NArg() > 0 {

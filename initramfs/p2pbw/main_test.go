@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -97,6 +98,12 @@ var scenarios = map[string]func() (cuda.Driver, string, error){
 	"no library": func() (cuda.Driver, string, error) {
 		return nil, "", &cuda.LibraryError{Tried: []cuda.Attempt{{Name: "libcuda.so.1", Err: os.ErrNotExist}}}
 	},
+	"launches do not block": func() (cuda.Driver, string, error) {
+		if v := os.Getenv("CUDA_LAUNCH_BLOCKING"); v != "0" {
+			return nil, "", errors.New("CUDA_LAUNCH_BLOCKING is " + v)
+		}
+		return system(1), library, nil
+	},
 	"crash": func() (cuda.Driver, string, error) { panic("simulated crash") },
 	"stuck": func() (cuda.Driver, string, error) {
 		time.Sleep(time.Hour)
@@ -176,6 +183,14 @@ func TestHangCostsOnlyItsPair(t *testing.T) {
 	assert.Equal(t, "write by ce: verify one copy", r.Pairs[0].Step)
 	assert.Len(t, r.Pairs[0].Measurements, 2, "what was measured before the hang is kept")
 	assert.Equal(t, measure.OK, r.Pairs[1].Verdict)
+}
+
+// Children measure the same whatever the environment and the end of the flags.
+func TestChildrenAreStartedInTheirOwnWay(t *testing.T) {
+	t.Setenv("CUDA_LAUNCH_BLOCKING", "1")
+	code, r, _ := measureIn(t, "launches do not block", "--")
+	assert.Zero(t, code)
+	assert.Equal(t, measure.OK, r.Verdict, r.Reason)
 }
 
 func TestPairsChosen(t *testing.T) {

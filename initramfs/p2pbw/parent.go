@@ -198,11 +198,12 @@ func (p parent) logf(format string, args ...any) {
 }
 
 // start starts a child for part, which sees only the given GPUs, or all. It gets
-// the command line of this process, and the seed chosen here.
+// the command line of this process behind what is decided here, the seed among it.
+// Launches that block would never come to open the gate that they wait for.
 func (p parent) start(ctx context.Context, part string, gpus []cuda.DeviceInfo) *process {
 	seed := "--seed=" + strconv.FormatUint(p.settings.Seed, 10)
-	args := append(slices.Clone(p.args), seed, "--child="+part)
-	return startProcess(ctx, args, visible(gpus))
+	args := append([]string{seed, "--child=" + part}, p.args...)
+	return startProcess(ctx, args, append(visible(gpus), "CUDA_LAUNCH_BLOCKING=0"))
 }
 
 // visible returns the environment variable that hides all other GPUs from

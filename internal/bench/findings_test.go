@@ -79,3 +79,27 @@ func TestFindingsOfProblems(t *testing.T) {
 		assert.Equal(t, "100, CUDA_ERROR_NO_DEVICE", found[0].Evidence[1].Raw)
 	}
 }
+
+// TestLimits has the validators of each kind of figure: those that the verdict on
+// the pair was reached by.
+func TestLimits(t *testing.T) {
+	r := result()
+	r.Pairs[0].Ceiling = &measure.Ceiling{WriteGBps: 26, ReadGBps: 24, Basis: "Gen4 x16"}
+	w := writer{result: r}
+	for _, tc := range []struct {
+		m    measure.Measurement
+		want []any
+	}{
+		{measure.Measurement{Quantity: measure.Bandwidth, Direction: measure.Write, Method: measure.CE}, []any{20.0, r.Settings.SlowFraction * 26}},
+		{measure.Measurement{Quantity: measure.Bandwidth, Direction: measure.Read, Method: measure.SM}, []any{20.0}},
+		{measure.Measurement{Quantity: measure.Bandwidth, Direction: measure.Write, Method: measure.CE, Load: measure.Total}, nil},
+		{measure.Measurement{Quantity: measure.Bandwidth, Direction: measure.Write, Method: measure.Staged}, nil},
+		{measure.Measurement{Quantity: measure.LoadLatency, Direction: measure.Read, Method: measure.SM}, nil},
+	} {
+		var values []any
+		for _, v := range w.limits(r.Pairs[0], tc.m) {
+			values = append(values, v.Value)
+		}
+		assert.Equal(t, tc.want, values, "%s %s %s", tc.m.Quantity, tc.m.Direction, tc.m.Method)
+	}
+}

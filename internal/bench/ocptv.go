@@ -82,7 +82,7 @@ func (w writer) pair(p measure.Pair) {
 
 // limits are what a figure of a pair was judged by.
 func (w writer) limits(p measure.Pair, m measure.Measurement) []report.Validator {
-	if m.Quantity != measure.Bandwidth || m.Method != measure.CE || m.Load != measure.Alone {
+	if m.Quantity != measure.Bandwidth || m.Method == measure.Staged || m.Load != measure.Alone {
 		return nil
 	}
 	var all []report.Validator
@@ -90,7 +90,7 @@ func (w writer) limits(p measure.Pair, m measure.Measurement) []report.Validator
 	if set.MinGBps > 0 {
 		all = append(all, report.Validator{Name: "floor", Type: report.GreaterThanOrEqual, Value: set.MinGBps})
 	}
-	if ceiling := ceilingOf(p, m.Direction); ceiling > 0 && set.SlowFraction > 0 {
+	if ceiling := ceilingOf(p, m.Direction); m.Method == measure.CE && ceiling > 0 && set.SlowFraction > 0 {
 		all = append(all, report.Validator{
 			Name: fmt.Sprintf("%g of the ceiling, %.2f GB/s (%s)", set.SlowFraction, ceiling, p.Ceiling.Basis),
 			Type: report.GreaterThanOrEqual, Value: set.SlowFraction * ceiling,
