@@ -198,6 +198,10 @@ func gspFirmwareOf(f *facts.Facts, d *facts.Device, release string) Finding {
 	found.Status, found.Title = Fail, dir+"/"+file+" is missing"
 	found.Meaning = "The driver cannot start the GPU: RmInitAdapter fails."
 	found.Fix = "Install the firmware of release " + release + "; if the module is loaded from an initial RAM disk, rebuild that with the firmware in it."
+	if len(files) > 0 {
+		found.Meaning = "What is there is for GPUs of other chips, as in an image that was built for some GPUs only. " + found.Meaning
+		found.Fix = "Build the image for all GPUs (mkp2pimg build --gpu all) or for this one too; on an installed system, install the whole firmware of release " + release + "."
+	}
 	for _, other := range slices.Sorted(maps.Keys(f.Installed.Firmware)) {
 		if other != release {
 			found.Evidence = append(found.Evidence, Evidence{What: "firmware of another release", Where: "/lib/firmware/nvidia/" + other, Raw: orNone(f.Installed.Firmware[other])})
@@ -207,14 +211,11 @@ func gspFirmwareOf(f *facts.Facts, d *facts.Device, release string) Finding {
 }
 
 // gspFile names the firmware for a GPU, "" for one that the catalog does not
-// have (nv_firmware_for_chip_family in nv-firmware.h).
+// have.
 func gspFile(d *facts.Device) string {
 	m := models(d)
-	switch {
-	case m == nil:
+	if m == nil {
 		return ""
-	case m[0].Family == "turing", m[0].Chip == "GA100":
-		return "gsp_tu10x.bin"
 	}
-	return "gsp_ga10x.bin"
+	return "gsp_" + m[0].Firmware() + ".bin"
 }

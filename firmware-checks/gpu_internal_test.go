@@ -171,6 +171,26 @@ func TestLoadedOfVersion1(t *testing.T) {
 	assert.Equal(t, Unknown, console(two("", "-", "-"))[0].Status)
 }
 
+// An image may have firmware for some GPUs only.
+func TestGSPFirmwareOfOtherGPUs(t *testing.T) {
+	const release = "580.142"
+	f := &facts.Facts{NVIDIA: &facts.NVIDIA{}, Installed: &facts.Installed{Firmware: map[string][]string{release: {"gsp_ga10x.bin"}}}}
+	ada := &facts.Device{Address: "0000:01:00.0", Vendor: vendorNVIDIA, Device: 0x2684}
+	assert.Equal(t, Pass, gspFirmwareOf(f, ada, release).Status)
+
+	turing := &facts.Device{Address: "0000:02:00.0", Vendor: vendorNVIDIA, Device: 0x1e07}
+	found := gspFirmwareOf(f, turing, release)
+	assert.Equal(t, Fail, found.Status)
+	assert.Equal(t, "/lib/firmware/nvidia/580.142/gsp_tu10x.bin is missing", found.Title)
+	assert.Contains(t, found.Meaning, "for GPUs of other chips")
+	assert.Contains(t, found.Fix, "mkp2pimg build --gpu all")
+
+	f.Installed.Firmware = nil
+	found = gspFirmwareOf(f, turing, release)
+	assert.Equal(t, Fail, found.Status)
+	assert.NotContains(t, found.Fix, "--gpu")
+}
+
 func TestGSPFile(t *testing.T) {
 	for id, want := range map[pcicfg.Hex]string{0x1e07: "gsp_tu10x.bin", 0x20b5: "gsp_tu10x.bin", 0x2684: "gsp_ga10x.bin", 0x2b85: "gsp_ga10x.bin", 0xffff: ""} {
 		assert.Equal(t, want, gspFile(&facts.Device{Vendor: vendorNVIDIA, Device: id}), id.String())

@@ -36,6 +36,8 @@ func sample(t *testing.T) *Netboot {
 			Driver:          "535.261.03",
 			Kernel:          "6.12.117+deb12-amd64",
 			CommandLine:     DefaultCommandLine,
+			GPUs:            []string{"ada", "GeForce RTX 3090"},
+			Profile:         initramfs.Minimal,
 			SourceDateEpoch: 1700000000,
 			Go:              "go1.26.8",
 			Options:         []string{"options nvidia NVreg_EnableResizableBar=1"},

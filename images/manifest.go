@@ -24,6 +24,8 @@ type Manifest struct {
 	Driver          string                 `json:"driver"`            // driver release
 	Kernel          string                 `json:"kernel"`            // kernel release
 	CommandLine     []string               `json:"command_line"`      // default kernel parameters
+	GPUs            []string               `json:"gpus,omitempty"`    // GPU families and models whose firmware is in the image, or "all"
+	Profile         initramfs.Profile      `json:"profile,omitempty"` // absent, as are GPUs, in images of before there was a choice
 	SourceDateEpoch int64                  `json:"source_date_epoch"` // seconds; time stamp of every file
 	Go              string                 `json:"go"`                // Go release that compiled the programs
 	Options         []string               `json:"module_options"`    // modprobe.d lines

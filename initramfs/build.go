@@ -51,6 +51,9 @@ type Spec struct {
 	Sets      []ModuleSet // driver modules
 	Options   []string    // lines of modprobe.d/mkp2pimg.conf: "options nvidia NVreg_…=…"
 
+	Profile     Profile
+	GPUFirmware []string // of the firmware, files whose names end in _<word>.bin, as catalog.GPU.Firmware gives it; nil for all
+
 	Load *loadopt.Data // what the init chooses the driver's options from; nil to take Options
 }
 
@@ -82,7 +85,7 @@ func Build(ctx context.Context, s *Spec) (*Result, error) {
 		return err
 	})
 	g.Go(func() (err error) {
-		modules, res.Modules, err = kernel.choose(gctx, slices.Concat(wanted, driver.kernelModules()))
+		modules, res.Modules, err = kernel.choose(gctx, slices.Concat(s.Profile.modules(), driver.kernelModules()))
 		return err
 	})
 	if err := g.Wait(); err != nil {

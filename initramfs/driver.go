@@ -245,6 +245,9 @@ func (d *driverFiles) add(t *Tree, s *Spec, p2pbw string) error {
 		return err
 	}
 	for name, host := range d.firmware {
+		if !isFor(name, s.GPUFirmware) {
+			continue
+		}
 		if err := t.AddFile(path.Join(layout.Firmware, "nvidia", s.Driver, name), 0o644, host, s.Firmware.origin()); err != nil {
 			return err
 		}
@@ -259,6 +262,12 @@ func (d *driverFiles) add(t *Tree, s *Spec, p2pbw string) error {
 		}
 	}
 	return nil
+}
+
+// isFor says whether a file of firmware is one of those that words name; nil
+// names all.
+func isFor(name string, words []string) bool {
+	return words == nil || slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(name, "_"+w+".bin") })
 }
 
 // addInterpreters links the ELF interpreters that the programs name to where

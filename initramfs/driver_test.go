@@ -130,6 +130,29 @@ func TestAssemble(t *testing.T) {
 	assert.NotContains(t, string(alias.data), "nvidia", "only the init loads the driver")
 }
 
+func TestGPUFirmware(t *testing.T) {
+	for _, tt := range []struct{ words, want []string }{
+		{nil, []string{"gsp_ga10x.bin", "gsp_tu10x.bin", "ucodes_ga10x.bin"}},
+		{[]string{"ga10x"}, []string{"gsp_ga10x.bin", "ucodes_ga10x.bin"}},
+		{[]string{"tu10x"}, []string{"gsp_tu10x.bin"}},
+		{[]string{"ga10x", "tu10x"}, []string{"gsp_ga10x.bin", "gsp_tu10x.bin", "ucodes_ga10x.bin"}},
+	} {
+		s, programs := driverSpec(t)
+		s.GPUFirmware = tt.words
+		driver, err := findDriver(s)
+		require.NoError(t, err, "the modules may name firmware that the image lacks")
+		tree := &Tree{}
+		require.NoError(t, driver.add(tree, s, programs.P2PBW))
+		var got []string
+		for _, f := range tree.Files() {
+			if name, ok := strings.CutPrefix(f.Path, layout.Firmware+"/nvidia/"+driverRelease+"/"); ok {
+				got = append(got, name)
+			}
+		}
+		assert.Equal(t, tt.want, got)
+	}
+}
+
 func TestFindDriverErrors(t *testing.T) {
 	tests := map[string]struct {
 		spoil func(*Spec)

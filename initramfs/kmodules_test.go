@@ -136,10 +136,22 @@ func TestKernelModulesErrors(t *testing.T) {
 // an unknown name is no error.
 func TestWanted(t *testing.T) {
 	seen := map[string]bool{}
-	for _, name := range wanted {
+	for _, name := range Lab.modules() {
 		assert.Equal(t, moduleName(name), name, "module names have underscores")
 		assert.False(t, seen[name], "%s is listed twice", name)
 		seen[name] = true
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	lab, minimal := Lab.modules(), Minimal.modules()
+	assert.Subset(t, lab, minimal)
+	for _, name := range []string{"e1000e", "mlx5_core", "virtio_net", "r8152", "af_packet"} {
+		assert.Contains(t, lab, name)
+		assert.NotContains(t, minimal, name)
+	}
+	for _, name := range []string{"usb_storage", "vfat", "nvme", "ipmi_si", "drm"} {
+		assert.Contains(t, minimal, name)
 	}
 }
 

@@ -1,10 +1,31 @@
 package initramfs
 
-// wanted are the kernel modules of the image, by module name: what a lab node
-// needs to boot from the network or a stick, to show its PCIe topology and to
-// deliver a report. What they depend on comes along by itself. A name that the
-// kernel at hand lacks is no error: the list serves kernels from 6.1 on.
-var wanted = []string{
+import "slices"
+
+// Profile says what an image is for, and so which kernel modules it has.
+type Profile string
+
+// Profiles of images.
+const (
+	Lab     Profile = "lab"     // nodes of any kind, which may deliver reports by the network
+	Minimal Profile = "minimal" // a machine at hand: all of Lab but the network
+)
+
+// Profiles are all of them.
+var Profiles = []Profile{Lab, Minimal}
+
+// modules are the kernel modules of an image, by module name. What they depend on
+// comes along by itself. A name that the kernel at hand lacks is no error: the
+// lists serve kernels from 6.1 on.
+func (p Profile) modules() []string {
+	if p == Minimal {
+		return local
+	}
+	return slices.Concat(network, local)
+}
+
+// network are the modules that a node needs to deliver a report by the network.
+var network = []string{
 	// Wired network. The VF and paravirtual drivers are for nodes that are virtual
 	// machines.
 	"e1000", "e1000e", "igb", "igbvf", "igc", "ixgbe", "ixgbevf", "i40e", "iavf", "ice", "idpf",
@@ -16,7 +37,11 @@ var wanted = []string{
 	"r8152", "ax88179_178a", "asix", "cdc_ether", "cdc_ncm", "smsc95xx", "lan78xx",
 	// Tagged and bonded networks.
 	"8021q", "bonding", "af_packet",
+}
 
+// local are the modules that a node needs to show its PCIe topology, to run the
+// driver and to write a report to a stick.
+var local = []string{
 	// Disks: to find the stick and to write a report. vmd hides NVMe drives,
 	// and whole root ports, behind an Intel controller.
 	"nvme", "ahci", "ata_piix", "ata_generic", "sd_mod", "sr_mod", "sg", "vmd",

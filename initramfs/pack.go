@@ -28,7 +28,16 @@ type PackOptions struct {
 // length apart, so the window must reach back over one of them: the second then
 // costs next to nothing. The kernel takes windows up to 128 MiB
 // (lib/decompress_unzstd.c, ZSTD_WINDOWSIZE_MAX) and allocates one while it
-// unpacks. The best level would save another 5 % in several times the time.
+// unpacks.
+//
+// The level is the one that pays: of an image of 245.2 MB for driver 535.261.03,
+// fastest makes 95.6 MB in 1.6 s of CPU time, default 92.8 MB in 3.4 s, better
+// 86.6 MB in 7.6 s, and zstd -d takes 0.46, 0.45 and 0.66 s of CPU time to unpack
+// them. An image is built once, but loaded by firmware at every boot, often from a
+// BMC's slow virtual drive. The best level would save another 5 % in several times
+// the time. The encoder searches for matches in one block while it codes and writes
+// the one before; more parallel than that takes frames of their own, which can't
+// refer to each other.
 const (
 	level  = zstd.SpeedBetterCompression
 	window = 32 << 20

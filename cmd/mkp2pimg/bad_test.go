@@ -176,6 +176,8 @@ func TestBadInputs(t *testing.T) {
 		"unknown toolchain":          {[]string{"build", "--source-root", "../..", "--toolchain", "clang"}, nil, exitUsage, `toolchain "clang": want sandbox or host`},
 		"unknown edits":              {[]string{"build", "--source-root", "../..", "--edits", "some"}, nil, exitUsage, `edits "some": want one of \[auto`},
 		"negative number of jobs":    {[]string{"build", "--source-root", "../..", "--jobs", "-1"}, nil, exitUsage, `jobs -1: want`},
+		"GPU of no known family":     {[]string{"build", "--gpu", "volta"}, nil, exitUsage, `GPUs: want all, a family \(turing, .*blackwell\) or a model: GPU "volta" is not known`},
+		"unknown profile":            {[]string{"build", "--profile", "tiny"}, nil, exitUsage, `profile "tiny": want one of \[lab minimal\]`},
 		"jobs that are no number":    {[]string{"build", "--jobs", "many"}, nil, exitUsage, `"many" for "-j, --jobs" flag.*mkp2pimg build --help`},
 		"source that is no clone":    {[]string{"build", "--source-root", ".."}, nil, exitUsage, `\.\. is not the source of mkp2pimg.*--source-root`},
 		"unknown flag":               {[]string{"fetch", "--fast"}, nil, exitUsage, `unknown flag: --fast \(see "mkp2pimg fetch --help"\)`},

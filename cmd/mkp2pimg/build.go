@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/pipeline"
 )
 
@@ -36,6 +37,7 @@ packages of their own, in user namespaces; nothing is installed on the host.`,
 		Example: `  mkp2pimg build
   mkp2pimg build --format disk,iso
   mkp2pimg build --format uki --sign-key db.key --sign-cert db.crt --sign-modules
+  mkp2pimg build --format disk --gpu ada,3090 --profile minimal
   mkp2pimg build --edits minimal --out out-minimal
   mkp2pimg build --driver 580 --lock 580.lock --out out-580
   mkp2pimg build --driver 570 --source ogkm-570.tar.gz --userspace NVIDIA-Linux-x86_64-570.211.01.run
@@ -56,6 +58,9 @@ packages of their own, in user namespaces; nothing is installed on the host.`,
 	f.StringVarP(&o.Out, "out", "o", "out", "directory of the image")
 	f.StringSliceVar(&o.Formats, "format", []string{pipeline.FormatNetboot}, "forms of the image, separated by commas: "+strings.Join(pipeline.Formats, ", ")+";\n"+
 		"the netboot directory is always made")
+	f.StringSliceVar(&o.GPUs, "gpu", []string{pipeline.AllGPUs}, "GPUs that the image has firmware for, separated by commas: all, families\n"+
+		"("+strings.Join(pipeline.Families(), ", ")+"), words of names, or PCI ids")
+	f.StringVar((*string)(&o.Profile), "profile", string(initramfs.Lab), "lab: with the drivers of network cards; minimal: without")
 	f.StringVar(&o.SignKey, "sign-key", "", "sign the UKI with the RSA key in this file (PEM), for Secure Boot")
 	f.StringVar(&o.SignCert, "sign-cert", "", "certificate of that key (PEM), which the firmware has in its db")
 	f.BoolVar(&o.SignModules, "sign-modules", false, "sign the driver's modules with the key too: with Secure Boot a kernel loads no others")

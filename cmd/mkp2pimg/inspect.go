@@ -56,6 +56,10 @@ func inspectText(w io.Writer, c *images.Contents) error {
 	row("made by", "%s %s with %s", m.Product.Name, m.Product.Version, m.Go)
 	row("driver", "%s", m.Driver)
 	row("kernel", "%s", m.Kernel)
+	if m.GPUs != nil {
+		row("GPUs", "%s", strings.Join(m.GPUs, ", "))
+		row("profile", "%s", m.Profile)
+	}
 	row("parameters", "%s", strings.Join(m.CommandLine, " "))
 	for _, s := range m.ModuleSets {
 		edits := strings.Join(s.Edits, " ")

@@ -29,6 +29,8 @@ func Diff(a, b *images.Manifest) []Change {
 	one("program", a.Product.Version, b.Product.Version)
 	one("driver", a.Driver, b.Driver)
 	one("kernel", a.Kernel, b.Kernel)
+	one("gpus", strings.Join(a.GPUs, ", "), strings.Join(b.GPUs, ", "))
+	one("profile", string(a.Profile), string(b.Profile))
 	one("kernel parameters", strings.Join(a.CommandLine, " "), strings.Join(b.CommandLine, " "))
 	one("go", a.Go, b.Go)
 	list = append(list, each("module option", lines(a.Options), lines(b.Options))...)

@@ -23,7 +23,7 @@ var (
 
 func manifest() *images.Manifest {
 	return &images.Manifest{
-		Product: images.Product{Name: "mkp2pimg", Version: "0.1.0"}, Driver: "535.261.03", Kernel: "6.12.117+deb12-amd64",
+		Product: images.Product{Name: "mkp2pimg", Version: "0.1.0"}, Driver: "535.261.03", Kernel: "6.12.117+deb12-amd64", GPUs: []string{"all"}, Profile: initramfs.Lab,
 		CommandLine: []string{"panic=30"}, Go: "go1.26.8", Options: []string{"options nvidia a=1"},
 		ModuleSets: []images.ModuleSet{{Name: "stock"}, {Name: "p2p", Edits: []string{"A", "B"}}},
 		Inputs:     []images.Input{{Role: "libc", Name: "libc6", Version: "2.36-9", SHA256: "0123456789abcdef"}},
@@ -46,6 +46,8 @@ func TestDiff(t *testing.T) {
 	assert.Empty(t, Diff(manifest(), manifest()))
 	other := manifest()
 	other.Driver = "550.163.01"
+	other.GPUs = []string{"ada", "hopper"}
+	other.Profile = initramfs.Minimal
 	other.Options = nil
 	other.ModuleSets[1].Edits = nil
 	other.Inputs[0].Version = "2.36-10"
@@ -53,6 +55,8 @@ func TestDiff(t *testing.T) {
 	other.Files[0].Size = 11
 	assert.Equal(t, []Change{
 		{"driver", "", "535.261.03", "550.163.01"},
+		{"gpus", "", "all", "ada, hopper"},
+		{"profile", "", "lab", "minimal"},
 		{"module option", "options nvidia a=1", "set", ""},
 		{"edits", "p2p", "A B", "none"},
 		{"input", "libc libc6", "2.36-9 (sha256 0123456789ab)", "2.36-10 (sha256 0123456789ab)"},

@@ -49,6 +49,9 @@ func Build(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.gpus.check(in.lock.Driver); err != nil {
+		return nil, err
+	}
 	key, err := in.imageKey(ctx, &o)
 	if err != nil {
 		return nil, err
@@ -209,6 +212,8 @@ func (in *inputs) netboot(o *Options, mods *modules, res *initramfs.Result, spec
 			Product:         images.Product{Version: o.Version},
 			Driver:          in.lock.Driver,
 			Kernel:          in.lock.Kernel,
+			GPUs:            o.gpus.names,
+			Profile:         o.Profile,
 			CommandLine:     images.DefaultCommandLine,
 			SourceDateEpoch: epoch.Unix(),
 			Go:              res.Userland.Go,

@@ -12,6 +12,7 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp"
 
 	"mkp2pimg/images"
+	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/debian"
 	"mkp2pimg/internal/signing"
 	"mkp2pimg/kmod/patch"
@@ -82,6 +83,13 @@ func (o *Options) checkImage() error {
 		if !slices.Contains(Formats, format) {
 			return refuse("format %q: want one of %v", format, Formats)
 		}
+	}
+	if !slices.Contains(initramfs.Profiles, o.Profile) {
+		return refuse("profile %q: want one of %v", o.Profile, initramfs.Profiles)
+	}
+	var err error
+	if o.gpus, err = findGPUs(o.GPUs); err != nil {
+		return err
 	}
 	if err := o.checkKey(); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/debian"
 	"mkp2pimg/internal/fetch"
 	"mkp2pimg/internal/signing"
@@ -64,6 +65,11 @@ type Options struct {
 	// Formats are the forms of the image besides the netboot directory, which is
 	// always made.
 	Formats []string
+	// GPUs are the families and models of GPUs that the image has firmware for, or
+	// AllGPUs.
+	GPUs    []string
+	gpus    gpus // made of them
+	Profile initramfs.Profile
 	// SignKey and SignCert are files with the key, and its certificate, that signs
 	// the unified kernel image; if SignModules, the driver's modules as well. Empty:
 	// nothing is signed.

@@ -21,6 +21,9 @@ func (in *inputs) rootfs(ctx context.Context, o *Options, m *modules, work strin
 		Sets:    m.sets(),
 		Options: m.load.Choose(p2pSet, nil).Lines(),
 		Load:    m.load,
+
+		Profile:     o.Profile,
+		GPUFirmware: o.gpus.firmware,
 	}
 	if o.SignModules {
 		if err := m.sign(spec.Sets, o.key, work); err != nil {

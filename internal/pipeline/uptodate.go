@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/google/renameio/v2"
 
@@ -37,7 +38,7 @@ func (in *inputs) imageKey(ctx context.Context, o *Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	parts := append([]string{program, source, string(locked), o.Edits, toolchain}, o.media()...)
+	parts := append([]string{program, source, string(locked), o.Edits, toolchain, string(o.Profile), strings.Join(o.gpus.names, ", ")}, o.media()...)
 	if o.key != nil {
 		parts = append(parts, "signed by "+o.key.ID(), fmt.Sprint("modules ", o.SignModules))
 	}

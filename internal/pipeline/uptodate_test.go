@@ -67,6 +67,8 @@ func TestImageKeyHangsOnTheRequest(t *testing.T) {
 	before := key(func(*Options) {})
 	assert.Equal(t, before, key(func(o *Options) { o.Out, o.Cache, o.Jobs = "c", "d", 2 }), "where and how fast doesn't matter")
 	assert.NotEqual(t, before, key(func(o *Options) { o.Edits = "minimal" }))
+	assert.NotEqual(t, before, key(func(o *Options) { o.Profile = "minimal" }))
+	assert.NotEqual(t, before, key(func(o *Options) { o.gpus.names = []string{"ada"} }))
 	_, err = in.imageKey(t.Context(), &Options{Source: "../..", Edits: "auto", Toolchain: ToolchainHost})
 	var refused *RequestError
 	require.ErrorAs(t, err, &refused, "no headers of that kernel here")

@@ -67,6 +67,17 @@ func (g *GPU) String() string {
 	return s + " (10de:" + strings.Join(g.IDs, ", 10de:") + ")"
 }
 
+// Firmware returns the word by which the files of the GPU System Processor that such a GPU runs are
+// named: gsp_<word>.bin and, from 610 on, ucodes_<word>.bin. It is the same in all known releases
+// (nv_firmware_for_chip_family in kernel-open/common/inc/nv-firmware.h): "tu10x" for Turing and the
+// GA100, "ga10x" for all later chips.
+func (g *GPU) Firmware() string {
+	if g.Family == "turing" || g.Chip == "GA100" {
+		return "tu10x"
+	}
+	return "ga10x"
+}
+
 // CanHold reports whether BAR1 can be made to hold the memory of such a card, the one with the least
 // where there are several: BAR1 peer-to-peer needs that. bar1 is its size in MiB as it is, or 0 if that
 // is not known. A GPU of which too little is known is taken for able.
@@ -132,6 +143,14 @@ func (c *Catalog) LookupGPU(asked string) ([]GPU, error) {
 		return holding, nil
 	}
 	return nil, &UnknownGPUError{Asked: asked, Near: c.nearGPUs(joined)}
+}
+
+// Select finds the GPUs of a family ("ada"), or those that [Catalog.LookupGPU] finds.
+func (c *Catalog) Select(asked string) ([]GPU, error) {
+	if f := c.Family(strings.ToLower(strings.TrimSpace(asked))); f != nil {
+		return slices.DeleteFunc(slices.Clone(c.GPUs), func(g GPU) bool { return g.Family != f.Name }), nil
+	}
+	return c.LookupGPU(asked)
 }
 
 // tails returns the last words of a name written together: "rtx4090d", "4090d" and "d".

@@ -11,6 +11,30 @@ import (
 	"mkp2pimg/kmod/loadopt"
 )
 
+func TestSelect(t *testing.T) {
+	for _, f := range Load().Families {
+		found, err := Load().Select(f.Name)
+		require.NoError(t, err)
+		require.NotEmpty(t, found)
+		for _, g := range found {
+			assert.Equal(t, f.Name, g.Family)
+		}
+	}
+	found, err := Load().Select("4090")
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	_, err = Load().Select("kepler")
+	assert.ErrorContains(t, err, `GPU "kepler" is not known`)
+}
+
+func TestFirmware(t *testing.T) {
+	for id, want := range map[string]string{"1e07": "tu10x", "20b5": "tu10x", "2204": "ga10x", "2684": "ga10x", "2331": "ga10x", "2b85": "ga10x"} {
+		found, err := Load().LookupGPU(id)
+		require.NoError(t, err)
+		assert.Equal(t, want, found[0].Firmware(), found[0].Name)
+	}
+}
+
 func TestLookupGPU(t *testing.T) {
 	for asked, want := range map[string][]string{
 		"4090":               {"GeForce RTX 4090"},

@@ -57,7 +57,7 @@ func Up(ctx context.Context) (string, error) {
 		}
 	}
 	if wired == nil {
-		return "", errors.New("network: the kernel shows no wired port; the image may lack its driver (see stage modules)")
+		return "", errors.New("network: the kernel shows no wired port; the image may lack its driver (see stage modules), and has none if it was built with --profile minimal")
 	}
 	conf := dhclient.Config{Timeout: 3 * time.Second, Retries: 4} // each try takes twice as long as the one before: 45 s
 	var errs []error
