@@ -34,8 +34,7 @@ type PackOptions struct {
 // fastest makes 95.6 MB in 1.6 s of CPU time, default 92.8 MB in 3.4 s, better
 // 86.6 MB in 7.6 s, and zstd -d takes 0.46, 0.45 and 0.66 s of CPU time to unpack
 // them. An image is built once, but loaded by firmware at every boot, often from a
-// BMC's slow virtual drive. The best level would save another 5 % in several times
-// the time. The encoder searches for matches in one block while it codes and writes
+// BMC's slow virtual drive. The best level takes many times as long. The encoder searches for matches in one block while it codes and writes
 // the one before; more parallel than that takes frames of their own, which can't
 // refer to each other.
 const (
