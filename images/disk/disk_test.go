@@ -18,31 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"mkp2pimg/images"
-	"mkp2pimg/initramfs"
+	"mkp2pimg/images/imagestest"
 	"mkp2pimg/initramfs/p2pinit/params"
 	"mkp2pimg/internal/golden"
 	"mkp2pimg/internal/sandbox"
 )
-
-// netboot is an image with a small payload and the media.
-func netboot(t *testing.T, media ...images.Medium) *images.Netboot {
-	t.Helper()
-	kernel := filepath.Join(t.TempDir(), "vmlinuz")
-	require.NoError(t, os.WriteFile(kernel, bytes.Repeat([]byte("kernel"), 300_000), 0o600))
-	return &images.Netboot{
-		Kernel: kernel,
-		Manifest: images.Manifest{
-			Product: images.Product{Version: "0.1.0"}, Driver: "535.261.03", Kernel: "6.12.117+deb12-amd64",
-			CommandLine: images.DefaultCommandLine, SourceDateEpoch: 1_700_000_000,
-		},
-		Initrd: func(w io.Writer) (initramfs.Sizes, error) {
-			n, err := w.Write(bytes.Repeat([]byte{0, 1, 2, 3, 4, 5, 6}, 500_001))
-			return initramfs.Sizes{Raw: int64(2 * n), Packed: int64(n)}, err
-		},
-		Extra: map[string][]byte{"mkp2pimg.lock": []byte("{}\n"), "patch-report.json": []byte("{}\n")},
-		Media: media,
-	}
-}
 
 // medium makes images with the boot loaders unpacked in MKP2PIMG_LOADERS, or with
 // others that are none.
@@ -65,7 +45,7 @@ func medium(t *testing.T) Medium {
 func sample(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "out")
-	_, err := netboot(t, medium(t)).Write(t.Context(), dir)
+	_, err := imagestest.Netboot(t, medium(t)).Write(t.Context(), dir)
 	require.NoError(t, err)
 	return filepath.Join(dir, Name)
 }
@@ -156,18 +136,18 @@ func TestMakeFails(t *testing.T) {
 	broken := medium(t)
 	broken.Install = func(context.Context, string, int64) error { return errors.New("no syslinux") }
 	dir := filepath.Join(t.TempDir(), "out")
-	_, err := netboot(t, broken).Write(t.Context(), dir)
+	_, err := imagestest.Netboot(t, broken).Write(t.Context(), dir)
 	require.ErrorContains(t, err, "disk.img: no syslinux")
 	assert.NoDirExists(t, dir)
 
 	broken.Loaders.Dir = t.TempDir()
-	_, err = netboot(t, broken).Write(t.Context(), dir)
+	_, err = imagestest.Netboot(t, broken).Write(t.Context(), dir)
 	require.ErrorContains(t, err, "systemd-bootx64.efi: no such file")
 
 	broken = medium(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	broken.Install = func(context.Context, string, int64) error { cancel(); return nil }
-	_, err = netboot(t, broken).Write(ctx, dir)
+	_, err = imagestest.Netboot(t, broken).Write(ctx, dir)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.NoDirExists(t, dir)
 }
