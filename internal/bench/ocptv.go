@@ -90,25 +90,13 @@ func (w writer) limits(p measure.Pair, m measure.Measurement) []report.Validator
 	if set.MinGBps > 0 {
 		all = append(all, report.Validator{Name: "floor", Type: report.GreaterThanOrEqual, Value: set.MinGBps})
 	}
-	if ceiling := ceilingOf(p, m.Direction); m.Method == measure.CE && ceiling > 0 && set.SlowFraction > 0 {
+	if ceiling := p.Ceiling.Of(m.Direction); m.Method == measure.CE && ceiling > 0 && set.SlowFraction > 0 {
 		all = append(all, report.Validator{
 			Name: fmt.Sprintf("%g of the ceiling, %.2f GB/s (%s)", set.SlowFraction, ceiling, p.Ceiling.Basis),
 			Type: report.GreaterThanOrEqual, Value: set.SlowFraction * ceiling,
 		})
 	}
 	return all
-}
-
-// ceilingOf returns what the path of a pair can carry in a direction, 0 if that is
-// not known.
-func ceilingOf(p measure.Pair, d measure.Direction) float64 {
-	switch {
-	case p.Ceiling == nil:
-		return 0
-	case d == measure.Write:
-		return p.Ceiling.WriteGBps
-	}
-	return p.Ceiling.ReadGBps
 }
 
 // sweeps writes each size sweep of a pair as a series. Its elements are in the

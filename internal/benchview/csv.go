@@ -40,7 +40,7 @@ func WriteCSV(w io.Writer, r *measure.Result) error {
 				v, _ := p.VerdictOf(m.Direction, m.Method)
 				limit := 0.0
 				if m.Quantity == measure.Bandwidth && m.Method != measure.Staged && m.Load == measure.Alone {
-					limit = ceiling(p, m.Direction)
+					limit = p.Ceiling.Of(m.Direction)
 				}
 				put(kind, p.Initiator, p.Peer, m, limit, v)
 			}

@@ -56,24 +56,13 @@ func plots(r *measure.Result) []plot {
 			}
 			slices.SortFunc(l.points, func(a, b point) int { return int(math.Copysign(1, float64(a.size-b.size))) })
 			p.lines = append(p.lines, l)
-			p.ceiling = max(p.ceiling, ceiling(pair, q.Direction))
+			p.ceiling = max(p.ceiling, pair.Ceiling.Of(q.Direction))
 		}
 		if p.lines != nil {
 			out = append(out, p)
 		}
 	}
 	return out
-}
-
-// ceiling is what the path of a pair can carry in a direction, 0 if not known.
-func ceiling(p measure.Pair, d measure.Direction) float64 {
-	switch {
-	case p.Ceiling == nil:
-		return 0
-	case d == measure.Write:
-		return p.Ceiling.WriteGBps
-	}
-	return p.Ceiling.ReadGBps
 }
 
 // The drawing in pixels.

@@ -148,7 +148,7 @@ func judgeWay(p Pair, w Way, last bool, set Settings) Way {
 	if staged && off.Median > 0 {
 		w.OnOff = on.Median / off.Median
 	}
-	ceiling := p.Ceiling.of(w.Direction)
+	ceiling := p.Ceiling.Of(w.Direction)
 	if ceiling > 0 {
 		w.OfCeiling = on.Median / ceiling
 	}
@@ -182,8 +182,8 @@ func judgeWay(p Pair, w Way, last bool, set Settings) Way {
 	return w
 }
 
-// of returns the ceiling in a direction; zero if it is not known.
-func (c *Ceiling) of(d Direction) float64 {
+// Of returns the ceiling in a direction, in GB/s; zero if it, or c, is not known.
+func (c *Ceiling) Of(d Direction) float64 {
 	switch {
 	case c == nil:
 		return 0
