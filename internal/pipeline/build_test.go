@@ -35,7 +35,7 @@ func TestManifestNamesOrigins(t *testing.T) {
 
 func TestFormats(t *testing.T) {
 	o := &Options{Toolchain: ToolchainSandbox, Edits: "auto", Formats: []string{"netboot", "floppy"}}
-	require.ErrorContains(t, o.checkImage(), `format "floppy": want one of [netboot split disk iso uki oci]`)
+	require.ErrorContains(t, o.checkImage(), `format "floppy": want one of [netboot split disk iso uki oci pxe]`)
 	assert.Empty(t, (&Options{}).media())
 	assert.Equal(t, []string{FormatDisk}, (&Options{Formats: []string{"disk", "netboot", "disk"}}).media())
 

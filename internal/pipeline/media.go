@@ -8,6 +8,7 @@ import (
 	"mkp2pimg/images/disk"
 	"mkp2pimg/images/iso"
 	"mkp2pimg/images/oci"
+	"mkp2pimg/images/pxe"
 	"mkp2pimg/images/uki"
 	"mkp2pimg/internal/lock"
 	"mkp2pimg/internal/sandbox"
@@ -21,10 +22,11 @@ const (
 	FormatISO     = "iso"     // a CD for the virtual drive of a BMC
 	FormatUKI     = "uki"     // one EFI program
 	FormatOCI     = "oci"     // an artifact for a registry of containers
+	FormatPXE     = "pxe"     // in the directory, iPXE's programs for firmware that boots from the network
 )
 
 // Formats are all of them.
-var Formats = []string{FormatNetboot, FormatSplit, FormatDisk, FormatISO, FormatUKI, FormatOCI}
+var Formats = []string{FormatNetboot, FormatSplit, FormatDisk, FormatISO, FormatUKI, FormatOCI, FormatPXE}
 
 // media are the formats that are asked for besides the directory, in the order
 // of Formats.
@@ -48,16 +50,16 @@ func (o *Options) roles() []lock.Role {
 
 // needsLoaders says whether a format has a boot loader in it.
 func (o *Options) needsLoaders() bool {
-	return slices.ContainsFunc(o.Formats, func(f string) bool { return slices.Contains([]string{FormatDisk, FormatISO, FormatUKI}, f) })
+	return slices.ContainsFunc(o.Formats, func(f string) bool { return slices.Contains([]string{FormatDisk, FormatISO, FormatUKI, FormatPXE}, f) })
 }
 
 // loaderPackages are those of the lock's role for boot loaders, besides what they
 // depend on.
-var loaderPackages = slices.Concat(disk.Packages, disk.Tools, iso.Packages)
+var loaderPackages = slices.Concat(disk.Packages, disk.Tools, iso.Packages, pxe.Packages)
 
 // isLoader says whether files of an input are in a medium.
 func isLoader(p lock.Input) bool {
-	return p.Role == lock.BootLoader && (slices.Contains(disk.Packages, p.Name) || slices.Contains(iso.Packages, p.Name))
+	return p.Role == lock.BootLoader && slices.Contains(slices.Concat(disk.Packages, iso.Packages, pxe.Packages), p.Name)
 }
 
 // media unpacks the boot loaders of the media that are asked for.
@@ -66,7 +68,7 @@ func (s *steps) media(ctx context.Context, o *Options, in *inputs) ([]images.Med
 	if o.needsLoaders() {
 		err := s.run("loaders", func() (detail string, err error) {
 			root, err = in.root(ctx, o, lock.BootLoader)
-			return "systemd-boot, syslinux", err
+			return "systemd-boot, syslinux, iPXE", err
 		})
 		if err != nil {
 			return nil, err
@@ -83,6 +85,8 @@ func (s *steps) media(ctx context.Context, o *Options, in *inputs) ([]images.Med
 			list = append(list, uki.Medium{Loaders: root, Key: o.key})
 		case FormatOCI:
 			list = append(list, oci.Medium{})
+		case FormatPXE:
+			list = append(list, pxe.Media(root)...)
 		}
 	}
 	return list, nil

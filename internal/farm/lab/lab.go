@@ -83,8 +83,8 @@ const (
 	// Nightly: it is armed, or it has no complete report of this night and attempts
 	// are left.
 	WhenDue Boot = "nightly"
-	Always   Boot = "always"
-	Never    Boot = "never"
+	Always  Boot = "always"
+	Never   Boot = "never"
 )
 
 // Settings are what a machine runs.

@@ -15,6 +15,7 @@ import (
 
 	"mkp2pimg/images/disk"
 	"mkp2pimg/images/iso"
+	"mkp2pimg/images/pxe"
 	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/debian/debiantest"
 	"mkp2pimg/internal/runfile/runtest"
@@ -131,7 +132,7 @@ func (m *Mirror) Fill(t testing.TB) {
 	}
 	add(Main, "main", "linux-image-amd64", "6.12.200-1")
 
-	for _, name := range slices.Concat(build.ToolchainPackages, qemu.Packages, disk.Packages, disk.Tools, iso.Packages) {
+	for _, name := range slices.Concat(build.ToolchainPackages, qemu.Packages, disk.Packages, disk.Tools, iso.Packages, pxe.Packages) {
 		add(Main, "main", name, "1", "Depends: libc6")
 	}
 	for _, name := range initramfs.LibcPackages {
