@@ -77,10 +77,11 @@ func filterLog(log io.Reader, redact func(string) string) (lines []string, dropp
 			dropped++
 			continue
 		}
+		line = redact(line) // first: what is cut in two is not recognised
 		if len(line) > maxLogLine {
 			line = strings.ToValidUTF8(line[:maxLogLine], "") + " …"
 		}
-		lines = append(lines, redact(line))
+		lines = append(lines, line)
 	}
 	return lines, dropped, s.Err()
 }

@@ -11,6 +11,8 @@ var private = []struct {
 	// Six or, as in BOOTIF, seven bytes. A PCI address has fewer.
 	{regexp.MustCompile(`(?i)\b(?:[0-9a-f]{2}[:-]){5,6}[0-9a-f]{2}\b`), "<mac>"},
 	{regexp.MustCompile(`://[^/@\s]+@`), "://<user>@"},
+	// What entitles the image to deliver its report.
+	{regexp.MustCompile(`\bp2p\.token="?[^\s"]+`), "p2p.token=…"},
 }
 
 // redact returns s without what is private, unless that was asked for.
@@ -21,7 +23,7 @@ func (g *gatherer) redact(s string) string {
 	return redact(s)
 }
 
-// redact replaces UUIDs, MAC addresses and credentials in URLs.
+// redact replaces UUIDs, MAC addresses, credentials in URLs and tokens.
 func redact(s string) string {
 	for _, p := range private {
 		s = p.re.ReplaceAllString(s, p.with)

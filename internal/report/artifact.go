@@ -103,6 +103,14 @@ type DUT struct {
 	Metadata  map[string]any `json:"metadata,omitempty"`
 }
 
+// Keys of the metadata of a [DUT], of a run that a farm's server collected: the
+// SMBIOS strings as the kernel shows them below /sys/class/dmi/id.
+const (
+	MetaUUID        = "uuid"         // product_uuid, lower case
+	MetaSerial      = "serial"       // product_serial
+	MetaBoardSerial = "board_serial" // board_serial
+)
+
 // PlatformInfo is one free-form property of the machine.
 type PlatformInfo struct {
 	Info string `json:"info"`

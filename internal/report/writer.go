@@ -18,8 +18,9 @@ import (
 
 // Writer streams one run. All methods may be called from several goroutines.
 type Writer struct {
-	now func() time.Time
-	out Stream
+	now  func() time.Time
+	hide func([]byte) []byte
+	out  Stream
 
 	mu     sync.Mutex
 	lines  int
@@ -35,6 +36,10 @@ func Clock(now func() time.Time) Option { return func(w *Writer) { w.now = now }
 
 // Stall sets how long a write to a sink may take, [DefaultStall] by default.
 func Stall(d time.Duration) Option { return func(w *Writer) { w.out.Stall = d } }
+
+// Hide keeps secrets out of the report, wherever they come from: each line is
+// written as f returns it, which must still be a line of JSON.
+func Hide(f func(line []byte) []byte) Option { return func(w *Writer) { w.hide = f } }
 
 // New starts a report: its schemaVersion line is written.
 func New(opts ...Option) *Writer {
@@ -121,6 +126,9 @@ func (w *Writer) put(a artifact) {
 		e := &Error{"report-encoding", err.Error()}
 		a.Run, a.Step = &runArtifact{Error: e}, nil
 		line, _ = json.Marshal(a) // strings and numbers only: can't fail
+	}
+	if w.hide != nil {
+		line = w.hide(line)
 	}
 	w.lines++
 	w.out.Append(append(line, '\n'))

@@ -49,11 +49,13 @@ func TestPut(t *testing.T) {
 			defer s.Close()
 			u, err := url.Parse(s.URL + "/reports/n7")
 			require.NoError(t, err)
-			err = Put(t.Context(), s.Client(), u, []byte("report"), func(_ context.Context, try int) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			err = Put(ctx, s.Client(), u, []byte("report"), func(try int, _ error) time.Duration {
 				if try == 5 {
-					return errors.New("enough")
+					cancel()
 				}
-				return nil
+				return 0
 			})
 			assert.EqualValues(t, tt.tries, n.Load())
 			if tt.want == "" {
@@ -68,7 +70,7 @@ func TestPut(t *testing.T) {
 
 func TestPutAndRedirects(t *testing.T) {
 	for status, want := range map[int]string{
-		http.StatusMovedPermanently:  "the server answered 301 Moved Permanently with Location /new/n7: name that place in p2p.report",
+		http.StatusMovedPermanently:  "the server answered 301 Moved Permanently with Location /new/n7: name that place in the kernel parameter",
 		http.StatusFound:             "the server answered 302 Found with Location",
 		http.StatusTemporaryRedirect: "",
 		http.StatusPermanentRedirect: "",
@@ -87,7 +89,7 @@ func TestPutAndRedirects(t *testing.T) {
 			defer s.Close()
 			u, err := url.Parse(s.URL + "/n7")
 			require.NoError(t, err)
-			err = Put(t.Context(), s.Client(), u, []byte("report"), func(context.Context, int) error { return errors.New("enough") })
+			err = Put(t.Context(), s.Client(), u, []byte("report"), again(t))
 			if want == "" {
 				require.NoError(t, err)
 				assert.Equal(t, []string{"PUT report"}, got)
@@ -103,12 +105,14 @@ func TestPutAndRedirects(t *testing.T) {
 	defer s.Close()
 	u, err := url.Parse(s.URL + "/n7")
 	require.NoError(t, err)
-	require.ErrorContains(t, Put(t.Context(), s.Client(), u, nil, Pause), "ten redirects")
+	require.ErrorContains(t, Put(t.Context(), s.Client(), u, nil, again(t)), "ten redirects")
 }
 
 func TestPutHidesThePassword(t *testing.T) {
 	u := &url.URL{Scheme: "gopher", Host: "lab", User: url.UserPassword("bot", "secret")}
-	err := Put(t.Context(), http.DefaultClient, u, nil, func(context.Context, int) error { return errors.New("enough") })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := Put(ctx, http.DefaultClient, u, nil, Delay)
 	require.ErrorContains(t, err, "unsupported protocol scheme")
 	assert.NotContains(t, err.Error(), "secret")
 }
@@ -120,25 +124,41 @@ func TestPutToAnUnknownAuthority(t *testing.T) {
 	defer s.Close()
 	u, err := url.Parse(s.URL + "/n7")
 	require.NoError(t, err)
-	pause := func(context.Context, int) error {
-		t.Error("tried again")
-		return errors.New("enough")
-	}
-	err = Put(t.Context(), http.DefaultClient, u, nil, pause)
+	err = Put(t.Context(), http.DefaultClient, u, nil, again(t))
 	require.ErrorContains(t, err, "PUT "+s.URL+"/n7: tls: failed to verify certificate: x509: certificate signed by unknown authority")
 	require.ErrorContains(t, err, "only public authorities are known here")
 
 	c := s.Client()
 	c.Transport.(*http.Transport).TLSClientConfig.Time = func() time.Time { return time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC) }
-	err = Put(t.Context(), c, u, nil, pause)
+	err = Put(t.Context(), c, u, nil, again(t))
 	require.ErrorContains(t, err, "certificate has expired or is not yet valid: current time 2100-01-01")
 	require.ErrorContains(t, err, "is the clock of this machine right?")
 }
 
-func TestPauseEndsWithItsContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, Pause(ctx, 40), context.Canceled)
+// again is the delay of a test in which nothing is tried twice.
+func again(t *testing.T) func(int, error) time.Duration {
+	return func(_ int, err error) time.Duration {
+		t.Errorf("tried again after: %v", err)
+		return time.Millisecond
+	}
+}
+
+func TestDelay(t *testing.T) {
+	for try, most := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 6: 16 * time.Second, 1000: 16 * time.Second} {
+		for range 100 {
+			d := Delay(try, errors.New("no"))
+			assert.GreaterOrEqual(t, d, most/2)
+			assert.Less(t, d, most)
+		}
+	}
+	for after, want := range map[string]time.Duration{"7": 7 * time.Second, " 0 ": 0, "600": 2 * time.Minute} {
+		r := &reply{code: http.StatusTooManyRequests, after: after}
+		assert.Equal(t, want, Delay(9, r.failure()), after)
+	}
+	for _, after := range []string{"", "-1", "soon", "Mon, 30 Nov 2026 18:00:00 GMT", "99999999999999999999"} {
+		r := &reply{code: http.StatusServiceUnavailable, after: after}
+		assert.Less(t, Delay(1, r.failure()), time.Second, after)
+	}
 }
 
 func TestWired(t *testing.T) {

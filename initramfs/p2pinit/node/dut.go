@@ -14,7 +14,8 @@ import (
 )
 
 // dut describes the machine as far as it can be told before any stage: its name,
-// kernel, firmware, driver release and GPUs. Serial numbers are left out.
+// kernel, firmware, driver release and GPUs. What identifies this one machine is left
+// out, unless the report goes to a farm's server, which knows the machine by it.
 func dut(root fs.FS, p params.Params, img *layout.Image) report.DUT {
 	read := func(name string) string {
 		text, err := fs.ReadFile(root, name)
@@ -40,6 +41,14 @@ func dut(root fs.FS, p params.Params, img *layout.Image) report.DUT {
 	}
 	if product := read(dmi + "product_name"); product != "" {
 		d.Platforms = []report.PlatformInfo{{Info: product}}
+	}
+	if p.Collect != nil {
+		d.Metadata = map[string]any{}
+		for key, file := range map[string]string{report.MetaUUID: "product_uuid", report.MetaSerial: "product_serial", report.MetaBoardSerial: "board_serial"} {
+			if s := read(dmi + file); s != "" {
+				d.Metadata[key] = s
+			}
+		}
 	}
 	const devices = "sys/bus/pci/devices"
 	all, err := fs.ReadDir(root, devices)

@@ -3,7 +3,7 @@ package node
 import (
 	"bytes"
 	"context"
-	"net/http"
+	"strings"
 	"time"
 
 	"mkp2pimg/initramfs/p2pinit/deliver"
@@ -23,15 +23,26 @@ func (n *Node) conclude(ctx context.Context, t *stage.Task) error {
 			t.Log(report.Warning, "result on the console: %v", err)
 		}
 	}
-	if n.params.Report == nil {
-		t.Summary("%s", v.Verdict)
-		return nil
+	words := []string{string(v.Verdict)}
+	if n.params.Report != nil || n.collector != nil {
+		n.late(ctx) // a network adapter on USB, for one
 	}
+	if n.collector != nil {
+		words = append(words, n.sendPieces(ctx, t))
+	}
+	if n.params.Report != nil {
+		words = append(words, n.sendWhole(ctx, t))
+	}
+	t.Summary("%s", strings.Join(words, ", "))
+	return nil
+}
+
+// sendWhole sends the report as it is by now and says in a few words whether that
+// went well.
+func (n *Node) sendWhole(ctx context.Context, t *stage.Task) string {
 	t.Doing("setting the network up")
-	n.late(ctx)
-	up, err := n.System.Network(ctx)
+	_, err := n.connect(ctx, false)
 	if err == nil {
-		t.Log(report.Info, "network: %s", up)
 		t.Doing("sending the report to %s", n.params.Report.Redacted())
 		err = n.put(ctx)
 	}
@@ -39,14 +50,12 @@ func (n *Node) conclude(ctx context.Context, t *stage.Task) error {
 		// The health of the machine is known: by the specification this is a log
 		// line of severity ERROR, not an error of the run.
 		t.Log(report.Failed, "report not sent to %s: %v", n.params.Report.Redacted(), err)
-		t.Summary("%s, report NOT sent: %v", v.Verdict, err)
-		return nil
+		return "report NOT sent: " + err.Error()
 	}
 	n.mu.Lock()
 	n.sent = true
 	n.mu.Unlock()
-	t.Summary("%s, report sent to %s", v.Verdict, n.params.Report.Redacted())
-	return nil
+	return "report sent to " + n.params.Report.Redacted()
 }
 
 // reach returns the verdict, which is reached once: what happens to the report
@@ -62,7 +71,7 @@ func (n *Node) reach() report.Verdict {
 }
 
 func (n *Node) put(ctx context.Context) error {
-	return deliver.Put(ctx, http.DefaultClient, n.params.Report, n.report.Bytes(), deliver.Pause)
+	return deliver.Put(ctx, n.client, n.params.Report, n.report.Bytes(), n.delay)
 }
 
 // show writes the result for a person to the consoles.
@@ -116,7 +125,9 @@ func (n *Node) finish(ctx context.Context) {
 	switch n.params.Next() {
 	case params.StartShell, params.Hold:
 		n.late(ctx) // the keyboard, for one
+		n.handOver(ctx, false)
 	case params.PowerOff, params.Reboot:
+		n.handOver(ctx, true)
 		if n.params.Report != nil && !sent {
 			n.insist(ctx)
 		}
@@ -138,19 +149,21 @@ func (n *Node) insist(ctx context.Context) {
 		}
 		n.say("report still NOT sent: %v. This machine stays on until it is", err)
 		n.console.Flush(flushLimit)
-		if deliver.Pause(ctx, longest) != nil {
+		select {
+		case <-ctx.Done():
 			return
+		case <-time.After(n.delay(longest, err)):
 		}
 	}
 }
 
-// longest is the try after which [deliver.Pause] waits longest.
+// longest is a number of tries after which [deliver.Delay] waits longest.
 const longest = 16
 
 func (n *Node) tryOnceMore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, insistTry)
 	defer cancel()
-	if _, err := n.System.Network(ctx); err != nil {
+	if _, err := n.connect(ctx, true); err != nil {
 		return err
 	}
 	return n.put(ctx)

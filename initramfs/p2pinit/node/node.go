@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"log"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,11 +74,17 @@ type Node struct {
 	warnings []string
 	report   *report.Writer
 	console  *report.Stream
+	client   *http.Client // for the servers that the report goes to
 	runner   *stage.Runner
 	image    *layout.Image
 	imageErr error // why image is nil
 	attached map[string]bool
 	stick    *deliver.Stick // nil without a partition for reports
+
+	collector *deliver.Collector                     // nil without a farm's server
+	delay     func(try int, err error) time.Duration // between tries to deliver; deliver.Delay
+	network   chan struct{}                          // held by whoever sets the network up
+	up        string                                 // what came up, guarded by network
 
 	// What stages leave for later ones. A stage that is past its deadline may
 	// still be running, so all of it is guarded.
@@ -100,12 +107,18 @@ func (n *Node) Run(ctx context.Context) {
 		n.warnings = append(n.warnings, fmt.Sprintf("the kernel's command line can't be read, all parameters have their defaults: %v", err))
 	}
 	n.console = &report.Stream{}
-	n.report = report.New()
+	n.report = report.New(report.Hide(n.params.Hide))
+	n.client = deliver.Client(n.params.Pins)
+	n.network = make(chan struct{}, 1)
+	if n.delay == nil {
+		n.delay = deliver.Delay
+	}
 	n.attached = map[string]bool{}
 	log.SetFlags(0)
 	log.SetOutput(libraries{n.report})
 	n.attachConsoles()
 	n.attachStreams()
+	n.collect()
 
 	n.image, n.imageErr = n.readImage()
 	n.report.Start(n.start())
@@ -113,7 +126,19 @@ func (n *Node) Run(ctx context.Context) {
 		n.report.Log(report.Warning, "%s", w)
 		n.say("WARNING: %s", w)
 	}
-	n.runner = &stage.Runner{Report: n.report, Deadlines: n.params.Deadlines, Begin: n.begin, End: n.end}
+	n.runner = &stage.Runner{
+		Report: n.report, Deadlines: n.params.Deadlines,
+		Begin: func(s stage.Stage, deadline time.Duration) {
+			n.begin(deadline)
+			n.deliverBefore(ctx, s)
+		},
+		End: func(o stage.Outcome) {
+			n.end(o)
+			if o.Name == modulesStage && n.collector != nil {
+				go n.collector.Run(ctx)
+			}
+		},
+	}
 	run := func(stages []stage.Stage) {
 		for _, s := range stages {
 			n.runner.Run(ctx, s)
@@ -143,7 +168,7 @@ func (l libraries) Write(p []byte) (int, error) {
 func (n *Node) looking() []stage.Stage {
 	all := []stage.Stage{
 		{Name: "mount", Title: "mount the kernel's file systems and verify the image", Deadline: 30 * time.Second, Run: n.mount},
-		{Name: "modules", Title: "load the modules of the hardware", Deadline: 90 * time.Second, Run: n.hardware},
+		{Name: modulesStage, Title: "load the modules of the hardware", Deadline: 90 * time.Second, Run: n.hardware},
 		{Name: "facts", Title: "gather the facts of the machine", Deadline: 60 * time.Second, Run: n.gather},
 		{Name: "acs", Title: "clear ACS redirect between GPUs", Deadline: acsDeadline, Needs: []string{"facts"}, Run: n.acs},
 		{Name: "checks", Title: "judge the facts", Deadline: 20 * time.Second, Needs: []string{"facts"}, Run: n.check},
@@ -163,7 +188,7 @@ func (n *Node) telling(all []arms.Arm, left []arms.Left) []stage.Stage {
 }
 
 // begin lets the watchdog be petted until the stage's deadline and a bit.
-func (n *Node) begin(_ stage.Stage, deadline time.Duration) {
+func (n *Node) begin(deadline time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.guard != nil {
@@ -186,7 +211,8 @@ func (n *Node) flush() {
 
 // say writes a line to all consoles, with the time since the start.
 func (n *Node) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(n.console, "p2pinit %6.1fs %s\n", time.Since(n.Started).Seconds(), fmt.Sprintf(format, args...)) // a Stream takes everything
+	line := fmt.Appendf(nil, "p2pinit %6.1fs %s\n", time.Since(n.Started).Seconds(), fmt.Sprintf(format, args...))
+	_, _ = n.console.Write(n.params.Hide(line)) // a Stream takes everything
 }
 
 func (n *Node) path(name string) string { return filepath.Join(n.Root, name) }
@@ -231,6 +257,15 @@ func (n *Node) start() report.RunStart {
 	p := map[string]any{"p2p.plan": n.params.Plan, "p2p.driver": n.params.Driver, "p2p.acs": n.params.ACS, "p2p.after": n.params.After}
 	if n.params.Report != nil {
 		p["p2p.report"] = n.params.Report.Redacted()
+	}
+	if n.params.Collect != nil {
+		p["p2p.collect"] = n.params.Collect.Redacted()
+	}
+	if n.params.Token != "" {
+		p["p2p.token"] = "…"
+	}
+	if n.params.Pins != nil {
+		p["p2p.pin"] = fmt.Sprint(n.params.Pins)
 	}
 	if n.params.GPU != "" {
 		p["p2p.gpu"] = n.params.GPU

@@ -3,6 +3,8 @@
 package params
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -65,10 +67,15 @@ type Params struct {
 	Driver Driver
 	ACS    ACS
 	Arms   []arms.Arm // to compare, in place of those that follow from Driver and ACS
-	Report *url.URL   // nil: the report is not sent
-	Node   string     // empty: the machine has no id of its own
-	After  After
-	Stream []Serial // further report streams
+	Report *url.URL   // where the whole report is put in the end; nil: it is not
+	// Collect is where the report is delivered to while the run goes on; nil: it is
+	// not. Token is what the node shows there, see [Hide].
+	Collect *url.URL
+	Token   string
+	Pins    []Pin  // the servers that may take the report; empty: whom authorities vouch for
+	Node    string // empty: the machine has no id of its own
+	After   After
+	Stream  []Serial // further report streams
 	// Deadlines replace the default deadlines of stages.
 	Deadlines map[string]time.Duration
 	// GPU is "vvvv:dddd": devices of this id stand in for GPUs.
@@ -80,6 +87,13 @@ type Serial struct {
 	Device string // ttyS1, without /dev/
 	Baud   int    // bits per second; 0 leaves the port's speed as it is
 }
+
+// Pin is the SHA-256 of the public key of a server: of the SubjectPublicKeyInfo of
+// its certificate (RFC 7469, section 2.4).
+type Pin [sha256.Size]byte
+
+// String returns the pin as p2p.pin has it.
+func (p Pin) String() string { return base64.RawURLEncoding.EncodeToString(p[:]) }
 
 // Stages are the names that p2p.deadline.<stage> knows, in the order in which
 // they run.
@@ -114,12 +128,27 @@ var table = []parameter{
 		setArms},
 	{Parameter{"p2p.report", "http(s) URL", "none",
 		"Where to PUT the report (JSON lines) when the run is over. The network is set up by DHCP on every wired port with a link."},
-		setReport},
+		func(p *Params, _, v string) (err error) {
+			p.Report, err = server(v, "http://lab:8080/reports/node7", p.Report)
+			return err
+		}},
+	{Parameter{"p2p.collect", "http(s) URL", "none",
+		"The run of a farm's server (mkp2pimg serve, which sets this itself) that the report is delivered to in pieces while the run goes on: what a node that hangs has found so far is there. The network is set up as for p2p.report, as soon as the modules of the hardware are loaded; nothing waits for it but, a few seconds, the stages in which a machine may hang. p2p.report may be given as well."},
+		func(p *Params, _, v string) (err error) {
+			p.Collect, err = server(v, "http://lab:8080/v1/runs/1", p.Collect)
+			return err
+		}},
+	{Parameter{"p2p.token", "32 to 128 of A-Z a-z 0-9 - _", "none",
+		"What entitles this machine to deliver to p2p.collect. It is not in the report, which has … in its place."},
+		setToken},
+	{Parameter{"p2p.pin", "base64 of 32 bytes", "none",
+		"The SHA-256 of the public key (SubjectPublicKeyInfo) of the server of an https URL. Then that key decides alone, for p2p.collect and p2p.report: neither an authority nor the machine's clock matters. May be repeated: any of them will do."},
+		setPin},
 	{Parameter{"p2p.node", "name", "none",
 		"The machine's id in the report; letters, digits and . _ : - only."},
 		setNode},
-	{Parameter{"p2p.after", "poweroff|reboot|hold|shell", "poweroff with p2p.report, else shell",
-		"What to do when the run is over. With p2p.report, poweroff and reboot wait until the report has been sent. hold leaves the result on the screen until the machine is switched off."},
+	{Parameter{"p2p.after", "poweroff|reboot|hold|shell", "poweroff with p2p.report or p2p.collect, else shell",
+		"What to do when the run is over. With p2p.report or p2p.collect, poweroff and reboot wait until the report has been sent, or the server of p2p.collect has refused it for good. hold leaves the result on the screen until the machine is switched off."},
 		func(p *Params, _, v string) error { return oneOf(&p.After, v, PowerOff, Reboot, Hold, StartShell) }},
 	{Parameter{"p2p.stream", "ttyS<n>[,baud]", "none",
 		"A serial port that the report is streamed to while the run goes on, besides the virtio port org.mkp2pimg.report if there is one. May be repeated."},
@@ -159,16 +188,35 @@ func Parse(cmdline string) (Params, []string) {
 			continue
 		}
 		if err := row.set(&p, stage, value); err != nil {
+			if name == tokenName {
+				value = hidden // it may be a token all the same
+			}
 			warnings = append(warnings, fmt.Sprintf("kernel parameter %s=%s ignored: %v", name, value, err))
 		}
 	}
 	if p.After == "" {
 		p.After = StartShell
-		if p.Report != nil {
+		if p.Report != nil || p.Collect != nil {
 			p.After = PowerOff
 		}
 	}
-	return p, warnings
+	return p, append(warnings, p.together()...)
+}
+
+// together are the warnings about parameters that say nothing without another.
+func (p Params) together() []string {
+	https := func(u *url.URL) bool { return u != nil && u.Scheme == "https" }
+	var warnings []string
+	if p.Collect != nil && p.Token == "" {
+		warnings = append(warnings, "p2p.collect without p2p.token: a farm's server takes nothing without it")
+	}
+	if p.Collect == nil && p.Token != "" {
+		warnings = append(warnings, "p2p.token without p2p.collect says nothing")
+	}
+	if p.Pins != nil && !https(p.Collect) && !https(p.Report) {
+		warnings = append(warnings, "p2p.pin says nothing: neither p2p.collect nor p2p.report is an https URL")
+	}
+	return warnings
 }
 
 // Next is what the machine does after the run.
@@ -291,16 +339,16 @@ func oneOf[T ~string](dst *T, value string, allowed ...T) error {
 	return nil
 }
 
-func setReport(p *Params, _, v string) error {
+// server parses the URL of a server. On an error it returns what was said before.
+func server(v, like string, before *url.URL) (*url.URL, error) {
 	u, err := url.Parse(v)
 	if err != nil {
-		return err
+		return before, err
 	}
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return fmt.Errorf("want a URL such as http://lab:8080/reports/node7")
+		return before, fmt.Errorf("want a URL such as %s", like)
 	}
-	p.Report = u
-	return nil
+	return u, nil
 }
 
 var (
@@ -319,6 +367,25 @@ func setArms(p *Params, _, v string) error {
 		all = append(all, a)
 	}
 	p.Arms = all
+	return nil
+}
+
+func setToken(p *Params, _, v string) error {
+	if !token.MatchString(v) {
+		return fmt.Errorf("want 32 to 128 letters, digits and - _")
+	}
+	p.Token = v
+	return nil
+}
+
+// setPin takes base64 of either alphabet, with or without padding.
+func setPin(p *Params, _, v string) error {
+	v = strings.TrimRight(strings.NewReplacer("+", "-", "/", "_").Replace(v), "=")
+	hash, err := base64.RawURLEncoding.DecodeString(v)
+	if err != nil || len(hash) != sha256.Size {
+		return fmt.Errorf("want base64 of the 32 bytes of a SHA-256")
+	}
+	p.Pins = append(p.Pins, Pin(hash))
 	return nil
 }
 
