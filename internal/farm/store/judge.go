@@ -1,0 +1,169 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mkp2pimg/internal/farm"
+)
+
+// Judgement is what a report says, held against the node's earlier runs.
+type Judgement struct {
+	Chunks  int           // of the report, that were read
+	Summary *farm.Summary // nil where they say nothing
+	Changes []farm.Change
+	// Baselines are what was normal for the node, learned from its runs; nil leaves
+	// those that are known.
+	Baselines []farm.Baseline
+}
+
+// Judge records what a report says. One about more chunks that is there already
+// stays.
+func (s *Store) Judge(ctx context.Context, id string, j Judgement) error {
+	return s.change(ctx, "record the summary of run "+id, func(ctx context.Context, tx *sql.Tx) error {
+		var key int64
+		var judged int
+		var node string
+		err := tx.QueryRowContext(ctx, `SELECT key, judged, node FROM runs WHERE id = $1`, id).Scan(&key, &judged, &node)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return refusal{fmt.Errorf("run %s: %w", id, ErrNotFound)}
+		case err != nil || judged > j.Chunks:
+			return err
+		}
+		if err := writeSummary(ctx, tx, key, j); err != nil {
+			return err
+		}
+		if err := writeTrend(ctx, tx, node); err != nil || j.Baselines == nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM baselines WHERE node = $1 AND pinned = 0`, node); err != nil {
+			return err
+		}
+		learned := slices.DeleteFunc(slices.Clone(j.Baselines), func(b farm.Baseline) bool { return b.Pinned || b.Node != node })
+		return insertBaselines(ctx, tx, learned)
+	})
+}
+
+// writeSummary writes the summary of a run and its changes in place of those that
+// are there.
+func writeSummary(ctx context.Context, tx *sql.Tx, run int64, j Judgement) error {
+	for _, table := range []string{"pairs", "findings", "changes"} {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE run = $1`, run); err != nil {
+			return err
+		}
+	}
+	sum, settings := farm.Summary{}, ""
+	if j.Summary != nil {
+		sum = *j.Summary
+	}
+	if len(sum.Settings) > 0 {
+		settings = toJSON(sum.Settings)
+	}
+	var worst sql.NullFloat64
+	if sum.Worst != nil {
+		worst = sql.NullFloat64{Float64: finite(*sum.Worst), Valid: true}
+	}
+	worse := 0
+	for _, c := range j.Changes {
+		worse += flag(c.Worse)
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE runs SET judged = $2, said = $3, verdict = $4, reason = $5, driver = $6, kernel = $7,
+		product = $8, settings = $9, worst = $10, worse = $11 WHERE key = $1`,
+		run, j.Chunks, flag(j.Summary != nil), clean(string(sum.Verdict)), clean(sum.Reason), clean(sum.Driver), clean(sum.Kernel),
+		clean(sum.Product), clean(settings), worst, worse)
+	if err != nil {
+		return err
+	}
+	err = insert(ctx, tx, "pairs (run, n, initiator, peer, direction, method, gbps, ceiling, latency_ns, verdict)", sum.Pairs, func(n int, p farm.Pair) []any {
+		return []any{run, n, clean(p.Initiator), clean(p.Peer), clean(p.Direction), clean(p.Method),
+			finite(p.GBps), finite(p.Ceiling), finite(p.LatencyNS), clean(p.Verdict)}
+	})
+	if err != nil {
+		return err
+	}
+	err = insert(ctx, tx, "findings (run, n, id, status, title, fix, devices)", sum.Findings, func(n int, f farm.Finding) []any {
+		return []any{run, n, clean(string(f.ID)), clean(string(f.Status)), clean(f.Title), clean(f.Fix), clean(toJSON(f.Devices))}
+	})
+	if err != nil {
+		return err
+	}
+	return insert(ctx, tx, "changes (run, n, kind, subject, before, after, worse, fix)", j.Changes, func(n int, c farm.Change) []any {
+		return []any{run, n, clean(string(c.Kind)), clean(c.Subject), clean(c.Before), clean(c.After), flag(c.Worse), clean(c.Fix)}
+	})
+}
+
+// writeTrend brings the trend of a node up to date: of each of its last nights,
+// the newest run that is over.
+func writeTrend(ctx context.Context, tx *sql.Tx, node string) error {
+	rows, err := tx.QueryContext(ctx, `SELECT worst FROM runs r WHERE node = $1 AND state IN ('complete', 'lost')
+		AND NOT EXISTS (SELECT 1 FROM runs later WHERE later.node = r.node AND later.night = r.night
+			AND later.state IN ('complete', 'lost') AND later.offered > r.offered)
+		ORDER BY night DESC LIMIT $2`, node, TrendNights)
+	trend, err := collect(rows, err, func(scan func(...any) error) (float64, error) {
+		var worst sql.NullFloat64
+		err := scan(&worst)
+		if !worst.Valid {
+			return math.NaN(), err
+		}
+		return worst.Float64, err
+	})
+	if err != nil {
+		return err
+	}
+	slices.Reverse(trend)
+	_, err = tx.ExecContext(ctx, `UPDATE nodes SET trend = $2 WHERE name = $1`, node, formatTrend(trend))
+	return err
+}
+
+// formatTrend is the form in which a trend is kept: "97.2,NaN,88.1".
+func formatTrend(trend []float64) string {
+	texts := make([]string, len(trend))
+	for i, v := range trend {
+		texts[i] = strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strings.Join(texts, ",")
+}
+
+// parseTrend reads what formatTrend wrote.
+func parseTrend(text string) []float64 {
+	var trend []float64
+	for v := range strings.SplitSeq(text, ",") {
+		if f, err := strconv.ParseFloat(v, 64); err == nil {
+			trend = append(trend, f)
+		}
+	}
+	return trend
+}
+
+// maxRows bounds the rows of one INSERT; the parameters of a statement are
+// limited to 32766 by SQLite (SQLITE_MAX_VARIABLE_NUMBER).
+const maxRows = 100
+
+// insert adds a row for each of some values. The table is given with its columns.
+func insert[T any](ctx context.Context, tx *sql.Tx, table string, values []T, row func(n int, v T) []any) error {
+	n := 0
+	for part := range slices.Chunk(values, maxRows) {
+		var rows []string
+		var args []any
+		for _, v := range part {
+			var places []string
+			for _, arg := range row(n, v) {
+				args = append(args, arg)
+				places = append(places, "$"+strconv.Itoa(len(args)))
+			}
+			rows = append(rows, "("+strings.Join(places, ", ")+")")
+			n++
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO `+table+` VALUES `+strings.Join(rows, ", "), args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
