@@ -302,8 +302,8 @@ func fleetNodes(ctx context.Context, tx *sql.Tx) ([]fleetNode, error) {
 	})
 }
 
-// Night counts the runs of a night.
-type Night struct {
+// NightRow counts the runs of a night.
+type NightRow struct {
 	Night    string
 	States   map[farm.State]int
 	Verdicts map[checks.Verdict]int // of runs that have one
@@ -311,8 +311,8 @@ type Night struct {
 }
 
 // Nights returns the last n nights that have runs, newest first.
-func (s *Store) Nights(ctx context.Context, n int) ([]Night, error) {
-	var nights []Night
+func (s *Store) Nights(ctx context.Context, n int) ([]NightRow, error) {
+	var nights []NightRow
 	err := s.read(ctx, "read nights", func(tx *sql.Tx) error {
 		// A step of the recursion looks the next older night up in the index, instead of
 		// reading all runs.
@@ -331,7 +331,7 @@ func (s *Store) Nights(ctx context.Context, n int) ([]Night, error) {
 			var count int
 			err := scan(&night, &state, &verdict, &worse, &count)
 			if len(nights) == 0 || nights[len(nights)-1].Night != night {
-				nights = append(nights, Night{night, map[farm.State]int{}, map[checks.Verdict]int{}, 0})
+				nights = append(nights, NightRow{night, map[farm.State]int{}, map[checks.Verdict]int{}, 0})
 			}
 			last := &nights[len(nights)-1]
 			last.States[state] += count
