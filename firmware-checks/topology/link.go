@@ -140,12 +140,12 @@ func rates(d *facts.Device) (capable, current Rate) {
 		l := d.Config.Express.Link
 		return Rate{l.MaxSpeed, l.MaxWidth}, Rate{l.Speed, l.Width}
 	}
-	return Rate{generation(d.MaxLinkSpeed), width(d.MaxLinkWidth)}, Rate{generation(d.LinkSpeed), width(d.LinkWidth)}
+	return Rate{Generation(d.MaxLinkSpeed), width(d.MaxLinkWidth)}, Rate{Generation(d.LinkSpeed), width(d.LinkWidth)}
 }
 
-// generation returns the generation of a speed as sysfs words it, such as
+// Generation returns the generation of a speed as sysfs words it, such as
 // "16.0 GT/s PCIe" or, in kernels before 5.7, "16 GT/s"; 0 for any other text.
-func generation(speed string) int {
+func Generation(speed string) int {
 	var transfers float64
 	if _, err := fmt.Sscanf(speed, "%g GT/s", &transfers); err != nil {
 		return 0

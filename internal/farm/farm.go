@@ -135,6 +135,7 @@ const (
 	FindingChanged   ChangeKind = "finding" // a finding that was not there, or is no longer
 	HardwareChanged  ChangeKind = "hardware"
 	NotDelivered     ChangeKind = "lost" // the node used to deliver whole reports
+	DataChanged      ChangeKind = "data" // data arrived wrong: always worse, also on a first run
 )
 
 // Change is a difference between a run and what is normal for its node.

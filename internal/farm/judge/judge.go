@@ -18,21 +18,27 @@
 //
 // A figure beyond its limit for the worse is a regression, and is not learned
 // from: a broken riser is as much of a regression on its hundredth night as on its
-// first. What was lost on purpose becomes normal by pinning the new value. A step
-// for the better, as after an update of the firmware, is taken over after
+// first. What was given up on purpose becomes normal by pinning the new value. A
+// step for the better, as after an update of the firmware, is taken over after
 // [MinRuns] runs in a row, or by pinning.
 //
 // # States
 //
-// A state is the verdict, a setting, a link, a finding, a GPU. The report itself
-// says whether it is good, so what most of the last [Window] runs had is normal.
-// A state that is worse is reported for as long as most of these runs had another,
-// any other change of state only once, against the run before.
+// A state is the verdict, a setting, a link, a finding, a GPU, whether a report
+// comes at all. One that is no worse than what is normal is normal from then on,
+// and is reported once. One that is worse is reported until it is gone, or until
+// [Accept] runs in a row had it: unlike a figure, a bad state also shows in each
+// report by itself.
 package judge
 
 import (
+	"cmp"
+	"slices"
+	"time"
+
+	checks "mkp2pimg/firmware-checks"
 	"mkp2pimg/internal/farm"
-	"mkp2pimg/internal/report"
+	"mkp2pimg/internal/measure"
 )
 
 const (
@@ -41,54 +47,89 @@ const (
 	MinRuns = 3
 	// Window is how many good runs a baseline is made of: a month of nights.
 	Window = 30
+	// Accept is after how many runs in a row a state for the worse is normal.
+	Accept = 15
 	// Depth is how many runs of a node to give as history. It is larger than
 	// Window since runs that are not good are passed over: a regression is known
 	// for one as long as MinRuns good runs before it are remembered.
 	Depth = 120
 )
 
-// Judge compares a run with what is normal for its node: history holds earlier
-// runs of the node in any order (Depth of them are enough; the run itself and
-// later ones are passed over), pinned the baselines that were pinned. Only runs
-// that were asked to do the same are compared: with the same plan, driver modules
-// and size of copies. A run that is under way or was lost is judged as far as it
-// went.
+// Judge compares a run with what is normal for its node: history holds other runs
+// of the node in any order ([Depth] are enough; the run itself and later ones are
+// passed over), pinned the baselines that were pinned. Only runs that were asked
+// to do the same are compared: with the same plan, driver modules and size of
+// copies. A run that is under way or was lost is judged as far as it went.
 func Judge(node farm.Node, run farm.Run, history []farm.Run, pinned []farm.Baseline) []farm.Change {
-	return nil
+	var past []farm.Run
+	for _, r := range history {
+		if r.ID != run.ID && !began(r).After(began(run)) && comparable(r, run) {
+			past = append(past, r)
+		}
+	}
+	changes := append(identity(node, run.Summary), Compare(run, past, Learn(past, pinned))...)
+	sortChanges(changes)
+	return changes
 }
 
-// Summarise takes from a report, which may be a part of one, what can be compared
-// between nights. It returns nil for a report that says nothing yet.
-func Summarise(r *report.Run) *farm.Summary {
-	return nil
+// began returns when a run began, as far as that is known.
+func began(r farm.Run) time.Time {
+	for _, t := range []time.Time{r.Offered, r.Started, r.Updated} {
+		if !t.IsZero() {
+			return t
+		}
+	}
+	return r.Ended
 }
 
-// Learn returns the baselines of the figures of runs, in the order of their keys.
-// For a figure that is pinned it returns the pinned baseline.
-func Learn(history []farm.Run, pinned []farm.Baseline) []farm.Baseline {
-	return nil
+// comparable tells whether two runs were asked to do the same. What is not known
+// of one of them is no difference.
+func comparable(a, b farm.Run) bool {
+	same := func(a, b string) bool { return a == "" || b == "" || a == b }
+	if !same(a.Plan, b.Plan) {
+		return false
+	}
+	for _, name := range []string{DriverModules, CopySize} {
+		if !same(setting(a, name), setting(b, name)) {
+			return false
+		}
+	}
+	return true
 }
 
-// Compare returns in what a run differs from the baselines and from the states of
-// the runs before, the worst first. All of history is taken for comparable, in
-// any order.
-func Compare(run farm.Run, history []farm.Run, base []farm.Baseline) []farm.Change {
-	return nil
+// setting returns a setting of a run, nothing if it is not known.
+func setting(r farm.Run, name string) string {
+	if r.Summary == nil {
+		return ""
+	}
+	return r.Summary.Settings[name]
 }
 
-// Key names a figure: "bandwidth/0000:41:00.0/0000:61:00.0/write/ce" or
-// "latency/0000:41:00.0/0000:61:00.0" (initiator, then peer).
-type Key string
-
-// Bandwidth returns the key of the bandwidth of p, in GB/s.
-func Bandwidth(p farm.Pair) Key {
-	return Key("bandwidth/" + p.Initiator + "/" + p.Peer + "/" + p.Direction + "/" + p.Method)
+// inOrder returns runs sorted, the oldest first.
+func inOrder(runs []farm.Run) []farm.Run {
+	return slices.SortedStableFunc(slices.Values(runs), func(a, b farm.Run) int {
+		return cmp.Or(began(a).Compare(began(b)), cmp.Compare(a.ID, b.ID))
+	})
 }
 
-// Latency returns the key of the latency of p, in ns.
-func Latency(p farm.Pair) Key { return Key("latency/" + p.Initiator + "/" + p.Peer) }
+// good tells whether the figures of a run may be learned from.
+func good(r farm.Run) bool {
+	s := r.Summary
+	if r.State != farm.Complete || s == nil || !computing(s) {
+		return false
+	}
+	if s.Verdict != checks.VerdictReady && s.Verdict != checks.VerdictDegraded {
+		return false
+	}
+	if slices.ContainsFunc(r.Changes, func(c farm.Change) bool { return c.Kind == farm.HardwareChanged && c.Worse && identifies(c.Subject) }) {
+		return false // the report of another machine
+	}
+	return !slices.ContainsFunc(s.Pairs, func(p farm.Pair) bool { return p.Verdict == string(measure.WrongData) })
+}
 
-// Limits returns the least and the greatest value that are normal for b.
-func Limits(b farm.Baseline) (low, high float64) {
-	return 0, 0
+// computing tells whether the GPUs of a machine can move data: emulated ones and
+// stand-ins cannot, and without GPUs there is nothing to measure.
+func computing(s *farm.Summary) bool {
+	nature := s.Settings[GPUNature]
+	return s.Verdict != checks.VerdictNoGPU && (nature == "" || nature == realGPUs)
 }

@@ -1,0 +1,225 @@
+package judge
+
+import (
+	"maps"
+	"math"
+	"path"
+	"slices"
+	"strings"
+
+	"mkp2pimg/internal/farm"
+	"mkp2pimg/internal/measure"
+)
+
+// Key names a figure: "bandwidth/0000:41:00.0/0000:61:00.0/write/ce" or
+// "latency/0000:41:00.0/0000:61:00.0" (initiator, then peer). That of a pinned
+// baseline may have * for a part: "bandwidth/*/*/write/ce".
+type Key string
+
+const (
+	bandwidthPrefix = "bandwidth/"
+	latencyPrefix   = "latency/"
+)
+
+// Bandwidth returns the key of the bandwidth of p, in GB/s.
+func Bandwidth(p farm.Pair) Key {
+	return Key(bandwidthPrefix + p.Initiator + "/" + p.Peer + "/" + p.Direction + "/" + p.Method)
+}
+
+// Latency returns the key of the latency of p, in ns.
+func Latency(p farm.Pair) Key { return Key(latencyPrefix + p.Initiator + "/" + p.Peer) }
+
+// Rises tells whether a figure gets worse by rising, as a latency does.
+func (k Key) Rises() bool { return strings.HasPrefix(string(k), latencyPrefix) }
+
+// unit is that of the figure.
+func (k Key) unit() string {
+	if k.Rises() {
+		return measure.Nanoseconds
+	}
+	return measure.GBps
+}
+
+// figure is a key and its value.
+type figure struct {
+	key   Key
+	value float64
+}
+
+// figures are those of a pair that are known.
+func figures(p farm.Pair) []figure {
+	var out []figure
+	if !verified(p) {
+		return nil
+	}
+	if p.GBps > 0 {
+		out = append(out, figure{Bandwidth(p), p.GBps})
+	}
+	if p.LatencyNS > 0 {
+		out = append(out, figure{Latency(p), p.LatencyNS})
+	}
+	return out
+}
+
+// How far from its median a figure may be.
+//
+// Of the five runs on one GPU behind PCIe Gen5 x16 in docs/measurements/h200, the
+// medians of copies spread by 0.2 to 0.5 % (standard deviation), of kernels by up
+// to 1 %, with one of them 2.3 % off; latencies by 0.4 %. A node of 8 GPUs has 280
+// figures a night, 100,000 a year: five of a normal distribution's deviations make
+// less than one false alarm in ten years of it, and leave room for tails that are
+// heavier; TestFalseAlarms has the rates for several kinds of noise.
+//
+// With few runs, or runs that are much alike, the deviation says little, so that
+// there is a floor. That of copies between GPUs is a loss that has a cause: half
+// the Max Payload Size, 512 to 256 bytes, takes 4.3 % (packets of 24 bytes more).
+// Kernels and copies through host memory depend on clocks and on what else the
+// host does. An IOMMU or another switch on the path adds 100 ns and more to the
+// 1200 ns of a load.
+//
+// What takes a half, as lost lanes or generations do, is never within the limits.
+const (
+	deviations = 5
+	floorCE    = 0.04
+	floorOther = 0.08
+	mostWide   = 0.40
+)
+
+// Limits returns the least and the greatest value that are normal for b.
+func Limits(b farm.Baseline) (low, high float64) {
+	least := floorOther
+	if strings.HasSuffix(b.Key, "/"+string(measure.CE)) {
+		least = floorCE
+	}
+	wide := math.Min(math.Max(deviations*sigma(b.MAD, b.Runs), least*b.Median), mostWide*b.Median)
+	return b.Median - wide, b.Median + wide
+}
+
+// sigma estimates a standard deviation from the median absolute deviation of n
+// values. The factors make up for few values (C. Croux and P. J. Rousseeuw,
+// "Time-efficient algorithms for two highly robust estimators of scale", 1992).
+func sigma(mad float64, n int) float64 {
+	factors := [...]float64{2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
+	factor := 1.
+	switch {
+	case n >= len(factors):
+		factor = float64(n) / (float64(n) - 0.8)
+	case n >= 2:
+		factor = factors[n]
+	}
+	return 1.4826 * factor * mad
+}
+
+// judged says where a value is: -1 for worse than normal, 1 for better.
+func judged(b farm.Baseline, v float64) int {
+	low, high := Limits(b)
+	side := 0
+	switch {
+	case v < low:
+		side = -1
+	case v > high:
+		side = 1
+	}
+	if Key(b.Key).Rises() {
+		side = -side
+	}
+	return side
+}
+
+// Learn returns the baselines of the figures of runs, in the order of their keys,
+// then those that are pinned for figures that no run has. A pinned one takes the
+// place of what would be learned.
+func Learn(history []farm.Run, pinned []farm.Baseline) []farm.Baseline {
+	values := map[Key][]float64{}
+	node := ""
+	for _, r := range inOrder(history) {
+		if !good(r) {
+			continue
+		}
+		node = r.Node
+		for _, p := range r.Summary.Pairs {
+			for _, f := range figures(p) {
+				values[f.key] = append(values[f.key], f.value)
+			}
+		}
+	}
+	var out []farm.Baseline
+	for _, k := range slices.Sorted(maps.Keys(values)) {
+		if b, ok := find(pinned, k); ok {
+			b.Key, b.Pinned = string(k), true
+			out = append(out, b)
+		} else if b, ok := learn(k, values[k]); ok {
+			b.Node = node
+			out = append(out, b)
+		}
+	}
+	for _, b := range pinned {
+		if values[Key(b.Key)] == nil {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// find returns the baseline of a figure. One with its very key goes before one
+// whose key has a *.
+func find(base []farm.Baseline, k Key) (farm.Baseline, bool) {
+	for _, same := range []func(farm.Baseline) bool{
+		func(b farm.Baseline) bool { return b.Key == string(k) },
+		func(b farm.Baseline) bool {
+			ok, err := path.Match(b.Key, string(k))
+			return err == nil && ok && strings.Contains(b.Key, "*")
+		},
+	} {
+		if i := slices.IndexFunc(base, same); i >= 0 {
+			return base[i], true
+		}
+	}
+	return farm.Baseline{}, false
+}
+
+// learn returns what is normal after values, the oldest first: none of fewer than
+// [MinRuns].
+func learn(k Key, values []float64) (farm.Baseline, bool) {
+	var window []float64
+	better := 0 // values in a row
+	for _, v := range values {
+		if len(window) >= MinRuns {
+			switch judged(baseline(k, window), v) {
+			case -1:
+				better = 0
+				continue
+			case 1:
+				better++
+			default:
+				better = 0
+			}
+		}
+		window = append(window, v)
+		if better == MinRuns {
+			window, better = window[len(window)-MinRuns:], 0
+		}
+		window = window[max(0, len(window)-Window):]
+	}
+	if len(window) < MinRuns {
+		return farm.Baseline{}, false
+	}
+	return baseline(k, window), true
+}
+
+// baseline describes values, at least one.
+func baseline(k Key, values []float64) farm.Baseline {
+	b := farm.Baseline{Key: string(k), Unit: k.unit(), Median: median(values), Runs: len(values)}
+	var off []float64
+	for _, v := range values {
+		off = append(off, math.Abs(v-b.Median))
+	}
+	b.MAD = median(off)
+	return b
+}
+
+func median(values []float64) float64 {
+	s := slices.Sorted(slices.Values(values))
+	n := len(s)
+	return (s[(n-1)/2] + s[n/2]) / 2
+}
