@@ -12,16 +12,21 @@ import (
 	"mkp2pimg/internal/report"
 )
 
-const (
-	// modulesStage is the stage after which there are network ports.
-	modulesStage = "modules"
-	// riskWait is how long a stage in which the machine may hang waits until a
-	// farm's server has what was found before it.
-	riskWait = 5 * time.Second
-	// lastWait is how long the end of a run waits for the server where the machine
-	// stays on anyway.
-	lastWait = 15 * time.Second
-)
+// modulesStage is the stage after which there are network ports.
+const modulesStage = "modules"
+
+// pace is how patient the delivery is.
+type pace struct {
+	delay func(try int, err error) time.Duration // between tries
+	// risk is how long a stage in which the machine may hang waits until a farm's
+	// server has what was found before it.
+	risk time.Duration
+	// last is how long the end of a run waits for the server before it says that it
+	// does, or goes on where the machine stays on anyway.
+	last time.Duration
+}
+
+var usual = &pace{delay: deliver.Delay, risk: 5 * time.Second, last: 15 * time.Second}
 
 // risky are the kinds of stages that touch hardware in a way which may hang the
 // whole machine. The first question to the driver, of stage paths, starts the GPUs.
@@ -39,7 +44,7 @@ func (n *Node) collect() {
 		_, err := n.connect(ctx, true)
 		return err
 	}
-	n.collector.Delay = n.delay
+	n.collector.Delay = n.pace.delay
 	n.report.Attach("server "+n.params.Collect.Redacted(), n.collector)
 }
 
@@ -50,7 +55,7 @@ func (n *Node) deliverBefore(ctx context.Context, s stage.Stage) {
 		return
 	}
 	n.flush()
-	if err := n.wait(ctx, riskWait); err != nil {
+	if err := n.wait(ctx, n.pace.risk); err != nil {
 		n.warn("stage %s starts although %v", s.Name, err)
 	}
 }
@@ -59,7 +64,7 @@ func (n *Node) deliverBefore(ctx context.Context, s stage.Stage) {
 // that went well.
 func (n *Node) sendPieces(ctx context.Context, t *stage.Task) string {
 	t.Doing("delivering the report to %s", n.params.Collect.Redacted())
-	if err := n.wait(ctx, lastWait); err != nil {
+	if err := n.wait(ctx, n.pace.last); err != nil {
 		t.Log(report.Failed, "report not delivered: %v", err)
 		return "report NOT delivered: " + err.Error()
 	}
@@ -74,7 +79,7 @@ func (n *Node) handOver(ctx context.Context, leaves bool) {
 		return
 	}
 	for {
-		err := n.wait(ctx, lastWait)
+		err := n.wait(ctx, n.pace.last)
 		switch {
 		case err == nil:
 			n.say("report delivered to %s", n.params.Collect.Redacted())

@@ -71,7 +71,7 @@ func (n *Node) reach() report.Verdict {
 }
 
 func (n *Node) put(ctx context.Context) error {
-	return deliver.Put(ctx, n.client, n.params.Report, n.report.Bytes(), n.delay)
+	return deliver.Put(ctx, n.client, n.params.Report, n.report.Bytes(), n.pace.delay)
 }
 
 // show writes the result for a person to the consoles.
@@ -152,7 +152,7 @@ func (n *Node) insist(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(n.delay(longest, err)):
+		case <-time.After(n.pace.delay(longest, err)):
 		}
 	}
 }

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -81,10 +82,10 @@ type Node struct {
 	attached map[string]bool
 	stick    *deliver.Stick // nil without a partition for reports
 
-	collector *deliver.Collector                     // nil without a farm's server
-	delay     func(try int, err error) time.Duration // between tries to deliver; deliver.Delay
-	network   chan struct{}                          // held by whoever sets the network up
-	up        string                                 // what came up, guarded by network
+	collector *deliver.Collector // nil without a farm's server
+	pace      *pace
+	network   chan struct{} // held by whoever sets the network up
+	up        string        // what came up, guarded by network
 
 	// What stages leave for later ones. A stage that is past its deadline may
 	// still be running, so all of it is guarded.
@@ -110,9 +111,7 @@ func (n *Node) Run(ctx context.Context) {
 	n.report = report.New(report.Hide(n.params.Hide))
 	n.client = deliver.Client(n.params.Pins)
 	n.network = make(chan struct{}, 1)
-	if n.delay == nil {
-		n.delay = deliver.Delay
-	}
+	n.pace = cmp.Or(n.pace, usual)
 	n.attached = map[string]bool{}
 	log.SetFlags(0)
 	log.SetOutput(libraries{n.report})

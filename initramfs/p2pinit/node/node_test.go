@@ -64,6 +64,9 @@ type machine struct {
 	network   error
 	survey    *rm.Survey        // what the driver answers; nil: nothing
 	changes   map[string][]byte // files that nvidia.ko changes
+	networks  int               // times the network was set up
+	inserting func(name string) // called for each insertion, if set
+	pace      *pace
 }
 
 func newMachine(t *testing.T, kind, cmdline string) *machine {
@@ -117,7 +120,7 @@ func (m *machine) run() (*report.Run, string) {
 	text, err := json.Marshal(m.img)
 	require.NoError(m.t, err)
 	m.write(layout.Description, string(text))
-	n := &Node{Root: m.root, System: m, Started: time.Now()}
+	n := &Node{Root: m.root, System: m, Started: time.Now(), pace: m.pace}
 	n.Run(m.t.Context())
 	whole, err := os.ReadFile(filepath.Join(m.root, ReportFile))
 	require.NoError(m.t, err)
@@ -145,9 +148,12 @@ func (m *machine) Unmount(target string) error {
 }
 
 func (m *machine) Insert(file, options string) error {
+	name := filepath.Base(file)
+	if m.inserting != nil {
+		m.inserting(name)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	name := filepath.Base(file)
 	m.inserted = append(m.inserted, strings.TrimSpace(name+" "+options))
 	m.log = append(m.log, m.logged[name]...)
 	if m.answer[name] != nil {
@@ -214,6 +220,9 @@ func (m *machine) Serial(string, int) (io.WriteCloser, error)              { ret
 
 // Network fails as the test says, the first time only if it recovers.
 func (m *machine) Network(context.Context) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.networks++
 	err := m.network
 	if m.recovers {
 		m.network = nil
