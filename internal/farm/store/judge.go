@@ -37,18 +37,22 @@ func (s *Store) Judge(ctx context.Context, id string, j Judgement) error {
 		case err != nil || judged > j.Chunks:
 			return err
 		}
-		if err := writeSummary(ctx, tx, key, j); err != nil {
-			return err
-		}
-		if err := writeTrend(ctx, tx, node); err != nil || j.Baselines == nil {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM baselines WHERE node = $1 AND pinned = 0`, node); err != nil {
-			return err
-		}
-		learned := slices.DeleteFunc(slices.Clone(j.Baselines), func(b farm.Baseline) bool { return b.Pinned || b.Node != node })
-		return insertBaselines(ctx, tx, learned)
+		return writeJudgement(ctx, tx, key, node, j)
 	})
+}
+
+func writeJudgement(ctx context.Context, tx *sql.Tx, run int64, node string, j Judgement) error {
+	if err := writeSummary(ctx, tx, run, j); err != nil {
+		return err
+	}
+	if err := writeTrend(ctx, tx, node); err != nil || j.Baselines == nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM baselines WHERE node = $1 AND pinned = 0`, node); err != nil {
+		return err
+	}
+	learned := slices.DeleteFunc(slices.Clone(j.Baselines), func(b farm.Baseline) bool { return b.Pinned || b.Node != node })
+	return insertBaselines(ctx, tx, learned)
 }
 
 // writeSummary writes the summary of a run and its changes in place of those that
@@ -142,9 +146,9 @@ func parseTrend(text string) []float64 {
 	return trend
 }
 
-// maxRows bounds the rows of one INSERT; the parameters of a statement are
-// limited to 32766 by SQLite (SQLITE_MAX_VARIABLE_NUMBER).
-const maxRows = 100
+// maxRows bounds the rows of one INSERT. SQLite looks for each $n of a statement
+// among all before it: with 224 rows, 25 at a time took half the time of 10 or 100.
+const maxRows = 25
 
 // insert adds a row for each of some values. The table is given with its columns.
 func insert[T any](ctx context.Context, tx *sql.Tx, table string, values []T, row func(n int, v T) []any) error {

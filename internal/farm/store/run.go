@@ -207,34 +207,34 @@ func (s *Store) Lose(ctx context.Context, id, why string, at time.Time) (bool, e
 	return lost, err
 }
 
-// Import records a whole report that did not come over the network. The run's ID
-// must depend on nothing but the report, so that one that is imported twice is
-// there once; fresh is false if it was there.
+// Import records a run that is over and came in another way than chunk by chunk.
+// Its ID must depend on nothing but the report, so that a report that is imported
+// twice is there once; fresh is false if it was there. A summary, if the run has
+// one, is recorded as well; otherwise the run is to be judged, see [Store.Unjudged].
 func (s *Store) Import(ctx context.Context, r farm.Run, chunks []Chunk) (fresh bool, err error) {
 	packed := make([][]byte, len(chunks))
+	r.Chunks, r.Bytes = len(chunks), 0
 	for i, c := range chunks {
 		packed[i] = pack(c.Data)
+		r.Bytes += int64(len(c.Data))
 	}
 	err = s.change(ctx, "import run "+r.ID, func(ctx context.Context, tx *sql.Tx) error {
-		switch _, err := readProgress(ctx, tx, r.ID); {
-		case err == nil:
-			fresh = false
-			return nil
-		case !errors.Is(err, ErrNotFound):
+		_, err := readProgress(ctx, tx, r.ID)
+		if fresh = errors.Is(err, ErrNotFound); !fresh {
 			return err
 		}
-		fresh = true
 		key, err := insertRun(ctx, tx, r, nil)
 		if err != nil {
 			return err
 		}
-		for i, c := range chunks {
+		err = insert(ctx, tx, "chunks (run, seq, sum, data)", chunks, func(i int, c Chunk) []any {
 			sum := sha256.Sum256(c.Data)
-			if _, err := tx.ExecContext(ctx, `INSERT INTO chunks (run, seq, sum, data) VALUES ($1, $2, $3, $4)`, key, i, sum[:], packed[i]); err != nil {
-				return err
-			}
+			return []any{key, i, sum[:], packed[i]}
+		})
+		if err != nil || r.Summary == nil {
+			return err
 		}
-		return nil
+		return writeJudgement(ctx, tx, key, r.Node, Judgement{Chunks: r.Chunks, Summary: r.Summary, Changes: r.Changes})
 	})
 	return fresh, err
 }
