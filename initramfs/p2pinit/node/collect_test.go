@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"mkp2pimg/initramfs/layout"
 	"mkp2pimg/initramfs/p2pinit/deliver/delivertest"
 	"mkp2pimg/internal/report"
 
@@ -54,12 +56,12 @@ func TestTokenStaysSecret(t *testing.T) {
 	s := delivertest.New(t)
 	s.Fault = func(posts, _ int) int { return []int{http.StatusServiceUnavailable, delivertest.None}[min(posts, 1)] }
 	m := collected(t, s, `p2p.after=reboot p2p.tokn=`+delivertest.Token+` p2p.plan=`+delivertest.Token)
-	kernel := "Kernel command line: " + m.cmdline
 	m.logged["nvidia.ko"] = append(m.logged["nvidia.ko"], "NVRM: options p2p.token="+delivertest.Token)
-	m.write("dev/kmsg", "5,1,2,-;"+kernel+"\n"+
-		// Facts keep 400 bytes of a line: they end in the token.
-		"5,2,3,-;"+strings.Repeat("x", 400-len(kernel)/2)+kernel+"\n")
-	m.file("/etc/modprobe.d/mkp2pimg.conf", "options nvidia NVreg_X=\""+delivertest.Token+"\"\n")
+	// Facts keep 400 bytes of a line, which would end in the token.
+	cut := strings.Repeat("x", 380) + " ACS p2p.token=" + delivertest.Token
+	m.write("dev/kmsg", "5,1,2,-;Kernel command line: "+m.cmdline+"\n5,2,3,-;"+cut+"\n")
+	m.img.Files = slices.DeleteFunc(m.img.Files, func(f layout.File) bool { return f.Path == layout.Options })
+	m.file(layout.Options, "options nvidia NVreg_X=\""+delivertest.Token+"\"\n")
 	run, console := m.run()
 
 	require.Contains(t, string(run.Facts), "Kernel command line: module_blacklist=nouveau", "it is there")
@@ -68,8 +70,8 @@ func TestTokenStaysSecret(t *testing.T) {
 	require.Contains(t, m.whole(), "kernel parameter p2p.plan=… ignored")
 	require.Contains(t, m.inserted, `nvidia.ko NVreg_X="`+delivertest.Token+`"`, "nothing but text is changed")
 	for where, text := range map[string]string{"report": m.whole(), "stream": m.serial.String(), "server": s.Report(), "console": console} {
-		for i := 0; i+8 <= len(delivertest.Token); i++ {
-			if part := delivertest.Token[i : i+8]; strings.Contains(text, part) {
+		for i := 0; i+4 <= len(delivertest.Token); i++ {
+			if part := delivertest.Token[i : i+4]; strings.Contains(text, part) {
 				t.Fatalf("%s has %s of the token", where, part)
 			}
 		}
@@ -89,16 +91,17 @@ func TestBadTokenStaysSecret(t *testing.T) {
 func TestHangDelivered(t *testing.T) {
 	s := delivertest.New(t)
 	m := collected(t, s, "p2p.after=poweroff p2p.deadline.driver=1s")
-	var atHang string
+	hung := make(chan string, 1)
 	leave := make(chan struct{})
 	t.Cleanup(func() { close(leave) })
 	m.inserting = func(name string) {
 		if name == "nvidia.ko" {
-			atHang = s.Report()
+			hung <- s.Report()
 			<-leave
 		}
 	}
 	run, _ := m.run()
+	atHang := <-hung
 	assert.Contains(t, run.Step("driver").Reason(), "did not end within 1s; it was inserting nvidia.ko")
 	assert.Contains(t, atHang, `{"testStepId":"checks","testStepEnd":{"status":"COMPLETE"}}`)
 	assert.Contains(t, atHang, `{"testStepId":"driver","testStepStart":`)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,14 +27,14 @@ func TestLateModulesThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		n := &Node{Root: m.root, System: m, Started: time.Now(), report: report.New(), console: &report.Stream{}}
-		asked := false
+		var asked atomic.Bool
 		n.loader = modules.NewLoader(index, func(string, string) error {
-			asked = true
+			asked.Store(true)
 			<-stuck
 			return nil
 		})
 		n.late(t.Context())
-		assert.True(t, asked)
+		assert.True(t, asked.Load())
 		assert.Equal(t, lateLimit, time.Since(n.Started))
 		assert.Contains(t, string(n.report.Bytes()), "still loading, one may hang")
 		close(stuck)
