@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -54,6 +55,22 @@ func ipxeScript(m *Manifest, initrds ...string) ([]byte, error) {
 	fmt.Fprintf(&b, "imgargs %s %s ${p2p}\n", strings.Join(args, " "), strings.Join(m.CommandLine, " "))
 	fmt.Fprintf(&b, "boot || goto failed\n:failed\necho %s could not be booted\nsleep 10\nexit 1\n", m.Product.Name)
 	return b.Bytes(), nil
+}
+
+// Initrds are the names of the archives to load as initramfs, in their order: the
+// two parts if the directory has them, which a cache may keep, else the whole.
+func Initrds(m *Manifest) []string {
+	var parts []string
+	for _, a := range m.Artifacts {
+		if partName.MatchString(a.Name) {
+			parts = append(parts, a.Name)
+		}
+	}
+	slices.Sort(parts) // firmware, rest
+	if len(parts) != 2 {
+		return []string{InitrdName}
+	}
+	return parts
 }
 
 // partName matches the names of the two archives.

@@ -21,11 +21,12 @@ func TestSplit(t *testing.T) {
 		return initramfs.Sizes{Raw: 20, Packed: 13, First: 9}, err
 	}
 	dir := filepath.Join(t.TempDir(), "out")
-	_, err := n.Write(t.Context(), dir)
+	m, err := n.Write(t.Context(), dir)
 	require.NoError(t, err)
 	_, err = Open(dir)
 	require.NoError(t, err)
 	var whole string
+	names := Initrds(m)
 	script, err := os.ReadFile(filepath.Join(dir, ScriptName))
 	require.NoError(t, err)
 	for line := range strings.Lines(string(script)) {
@@ -34,10 +35,15 @@ func TestSplit(t *testing.T) {
 			data, err := os.ReadFile(filepath.Join(dir, name))
 			require.NoError(t, err)
 			whole += string(data)
+			require.NotEmpty(t, names)
+			assert.Equal(t, names[0], name)
+			names = names[1:]
 			assert.Contains(t, string(script), " initrd="+name+" ")
 		}
 	}
 	assert.Equal(t, "firmware|rest", whole)
+	assert.Empty(t, names)
+	assert.Equal(t, []string{InitrdName}, Initrds(&Manifest{Artifacts: []Artifact{{Name: InitrdName}}}))
 
 	n.Initrd = sample(t).Initrd // in one archive
 	_, err = n.Write(t.Context(), dir)

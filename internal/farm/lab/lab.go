@@ -30,6 +30,7 @@ type Lab struct {
 
 	Images  map[string]string // directories of images, by name
 	Loaders string            // directory of iPXE's programs; empty: those of the images
+	Pixie   []netip.Addr      // of pixiecore servers that may ask what a machine boots
 	Unknown Boot              // what machines do that are not in Nodes
 	// Defaults are what Unknown machines boot. Those of Nodes are in each of them
 	// already.
@@ -80,11 +81,12 @@ type Boot string
 
 // When it does. At all other times it starts from its disk.
 const (
-	// Nightly: it is armed, or it has no complete report of this night and attempts
+	// WhenDue: it is armed, or it has no complete report of this night and attempts
 	// are left.
-	WhenDue Boot = "nightly"
-	Always  Boot = "always"
-	Never   Boot = "never"
+	WhenDue   Boot = "nightly"
+	WhenArmed Boot = "armed" // it is armed, with mkp2pimg farm run or on the page
+	Always    Boot = "always"
+	Never     Boot = "never" // its requests are not even answered where another DHCP server does
 )
 
 // Settings are what a machine runs.

@@ -98,7 +98,8 @@ func (d *decoder) lab(top *yaml.Node) *Lab {
 		"admin-token-file": scalar(d, &l.AdminTokenFile, d.file),
 		"images":           func(n *yaml.Node) { d.images(n, l.Images) },
 		"loaders":          scalar(d, &l.Loaders, d.file),
-		"unknown":          scalar(d, &l.Unknown, oneOf(WhenDue, Always, Never)),
+		"unknown":          scalar(d, &l.Unknown, oneOf(WhenDue, WhenArmed, Always, Never)),
+		"pixiecore":        list(d, &l.Pixie, address),
 		"defaults":         keep(&defaults),
 		"night":            func(n *yaml.Node) { d.clock(n, &l.Clock) },
 		"retention":        func(n *yaml.Node) { d.retention(n, &l.Retention) },
@@ -184,8 +185,8 @@ func (d *decoder) dhcp(n *yaml.Node, c *DHCP) {
 	if c.First, err = address(strings.TrimSpace(first)); err == nil {
 		c.Last, err = address(strings.TrimSpace(last))
 	}
-	if err != nil || c.Last.Less(c.First) {
-		d.fail(n, "dhcp: mode full takes a range of addresses such as 10.0.0.100-10.0.0.199, not %q", span)
+	if err != nil || c.Last.Less(c.First) || c.First.As4()[0] != c.Last.As4()[0] || c.First.As4()[1] != c.Last.As4()[1] {
+		d.fail(n, "dhcp: mode full takes a range of up to 65536 addresses such as 10.0.0.100-10.0.0.199, not %q", span)
 	}
 }
 
@@ -255,7 +256,7 @@ func (d *decoder) settings(s *Settings, images map[string]string) fields {
 		"after":    scalar(d, &s.After, oneOf(string(params.Reboot), string(params.PowerOff))),
 		"deadline": scalar(d, &s.Deadline, duration),
 		"attempts": scalar(d, &s.Attempts, count),
-		"boot":     scalar(d, &s.Boot, oneOf(WhenDue, Always, Never)),
+		"boot":     scalar(d, &s.Boot, oneOf(WhenDue, WhenArmed, Always, Never)),
 	}
 }
 
