@@ -116,6 +116,11 @@ func (s settingsMap) start(start *report.RunStart) {
 			s.set(BIOSVersion, sw.Version)
 		}
 	}
+	// A node tells a farm's server which machine it is.
+	for key, name := range map[string]string{report.MetaUUID: SystemUUID, report.MetaSerial: SystemSerial, report.MetaBoardSerial: BoardSerial} {
+		told, _ := start.DUT.Metadata[key].(string)
+		s.set(name, told)
+	}
 }
 
 // result takes what the measurement says of its settings and the GPUs.
