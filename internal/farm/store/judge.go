@@ -9,17 +9,19 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"mkp2pimg/internal/farm"
 )
 
 // Judgement is what a report says, held against the node's earlier runs.
 type Judgement struct {
+	At      time.Time
 	Chunks  int           // of the report, that were read
 	Summary *farm.Summary // nil where they say nothing
 	Changes []farm.Change
-	// Baselines are what was normal for the node, learned from its runs; nil leaves
-	// those that are known.
+	// Baselines are what the run was held against, one of a key; nil leaves those that
+	// are known.
 	Baselines []farm.Baseline
 }
 
@@ -48,11 +50,14 @@ func writeJudgement(ctx context.Context, tx *sql.Tx, run int64, node string, j J
 	if err := writeTrend(ctx, tx, node); err != nil || j.Baselines == nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, `DELETE FROM baselines WHERE node = $1 AND pinned = 0`, node); err != nil {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM baselines WHERE node = $1 AND by_hand = 0`, node); err != nil {
 		return err
 	}
-	learned := slices.DeleteFunc(slices.Clone(j.Baselines), func(b farm.Baseline) bool { return b.Pinned || b.Node != node })
-	return insertBaselines(ctx, tx, learned)
+	base := slices.Clone(j.Baselines)
+	for i := range base {
+		base[i].Node = node
+	}
+	return insertBaselines(ctx, tx, false, base)
 }
 
 // writeSummary writes the summary of a run and its changes in place of those that
@@ -78,9 +83,9 @@ func writeSummary(ctx context.Context, tx *sql.Tx, run int64, j Judgement) error
 	for _, c := range j.Changes {
 		worse += flag(c.Worse)
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE runs SET judged = $2, said = $3, verdict = $4, reason = $5, driver = $6, kernel = $7,
-		product = $8, settings = $9, worst = $10, worse = $11 WHERE key = $1`,
-		run, j.Chunks, flag(j.Summary != nil), clean(string(sum.Verdict)), clean(sum.Reason), clean(sum.Driver), clean(sum.Kernel),
+	_, err := tx.ExecContext(ctx, `UPDATE runs SET judged = $2, judged_at = $3, said = $4, verdict = $5, reason = $6, driver = $7,
+		kernel = $8, product = $9, settings = $10, worst = $11, worse = $12 WHERE key = $1`,
+		run, j.Chunks, micro(j.At), flag(j.Summary != nil), clean(string(sum.Verdict)), clean(sum.Reason), clean(sum.Driver), clean(sum.Kernel),
 		clean(sum.Product), clean(settings), worst, worse)
 	if err != nil {
 		return err

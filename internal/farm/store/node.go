@@ -67,18 +67,28 @@ func (s *Store) Node(ctx context.Context, name string) (farm.Node, error) {
 	return r.node(), s.explain("read node "+name, err)
 }
 
-// Baselines returns what is normal for a node, by key; where one is pinned and
-// learned, the pinned one.
+const baselineColumns = `node, key, pinned, unit, median, mad, runs`
+
+func scanBaseline(scan func(...any) error) (farm.Baseline, error) {
+	var b farm.Baseline
+	err := scan(&b.Node, &b.Key, &b.Pinned, &b.Unit, &b.Median, &b.MAD, &b.Runs)
+	return b, err
+}
+
+// Baselines returns what is normal for a node, by key: what was pinned with
+// [Store.Pin], and for other keys what its last run was held against.
 func (s *Store) Baselines(ctx context.Context, node string) ([]farm.Baseline, error) {
-	rows, err := s.r.QueryContext(ctx, `SELECT node, key, pinned, unit, median, mad, runs FROM baselines b WHERE node = $1
-		AND (pinned = 1 OR NOT EXISTS (SELECT 1 FROM baselines p WHERE p.node = b.node AND p.key = b.key AND p.pinned = 1))
-		ORDER BY key`, node)
-	all, err := collect(rows, err, func(scan func(...any) error) (farm.Baseline, error) {
-		var b farm.Baseline
-		err := scan(&b.Node, &b.Key, &b.Pinned, &b.Unit, &b.Median, &b.MAD, &b.Runs)
-		return b, err
-	})
+	rows, err := s.r.QueryContext(ctx, `SELECT `+baselineColumns+` FROM baselines b WHERE node = $1 AND (by_hand = 1 OR NOT EXISTS (
+		SELECT 1 FROM baselines hand WHERE hand.node = b.node AND hand.key = b.key AND hand.by_hand = 1)) ORDER BY key`, node)
+	all, err := collect(rows, err, scanBaseline)
 	return all, s.explain("read baselines of "+node, err)
+}
+
+// Pinned returns what was pinned with [Store.Pin], by key.
+func (s *Store) Pinned(ctx context.Context, node string) ([]farm.Baseline, error) {
+	rows, err := s.r.QueryContext(ctx, `SELECT `+baselineColumns+` FROM baselines WHERE node = $1 AND by_hand = 1 ORDER BY key`, node)
+	all, err := collect(rows, err, scanBaseline)
+	return all, s.explain("read pinned baselines of "+node, err)
 }
 
 // Pin sets what is normal for a quantity of a node, whatever its runs teach.
@@ -88,14 +98,15 @@ func (s *Store) Pin(ctx context.Context, b farm.Baseline) error {
 		if err := touch(ctx, tx, farm.Node{Name: b.Node}); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM baselines WHERE node = $1 AND key = $2 AND pinned = 1`, b.Node, b.Key); err != nil {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM baselines WHERE node = $1 AND key = $2 AND by_hand = 1`, b.Node, b.Key); err != nil {
 			return err
 		}
-		return insertBaselines(ctx, tx, []farm.Baseline{b})
+		return insertBaselines(ctx, tx, true, []farm.Baseline{b})
 	})
 }
 
-// Unpin removes what [Store.Pin] set; there being nothing is no error.
+// Unpin removes what [Store.Pin] set; the node's next run learns what is normal
+// anew. There being nothing is no error.
 func (s *Store) Unpin(ctx context.Context, node, key string) error {
 	return s.change(ctx, "unpin a baseline of "+node, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `DELETE FROM baselines WHERE node = $1 AND key = $2 AND pinned = 1`, node, key)
@@ -103,9 +114,9 @@ func (s *Store) Unpin(ctx context.Context, node, key string) error {
 	})
 }
 
-func insertBaselines(ctx context.Context, tx *sql.Tx, all []farm.Baseline) error {
-	return insert(ctx, tx, "baselines (node, key, pinned, unit, median, mad, runs)", all, func(_ int, b farm.Baseline) []any {
-		return []any{b.Node, clean(b.Key), flag(b.Pinned), clean(b.Unit), finite(b.Median), finite(b.MAD), b.Runs}
+func insertBaselines(ctx context.Context, tx *sql.Tx, byHand bool, all []farm.Baseline) error {
+	return insert(ctx, tx, "baselines (by_hand, "+baselineColumns+")", all, func(_ int, b farm.Baseline) []any {
+		return []any{flag(byHand), b.Node, clean(b.Key), flag(b.Pinned), clean(b.Unit), finite(b.Median), finite(b.MAD), b.Runs}
 	})
 }
 

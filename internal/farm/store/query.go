@@ -82,10 +82,12 @@ func (s *Store) Overdue(ctx context.Context, at time.Time, quiet time.Duration) 
 		micro(at), micro(at.Add(-quiet)))
 }
 
-// Unjudged returns the runs that are over, and that have chunks which no summary
-// is about: the server was killed before.
-func (s *Store) Unjudged(ctx context.Context) ([]farm.Run, error) {
-	return s.runs(ctx, "read runs to judge", false, "judged < chunks AND state IN ('complete', 'lost') ORDER BY ended")
+// Unjudged returns runs of which something has arrived, or that were lost, since
+// they were judged: n at most, first those that are over, then those under way
+// that were not judged after a time.
+func (s *Store) Unjudged(ctx context.Context, n int, after time.Time) ([]farm.Run, error) {
+	return s.runs(ctx, "read runs to judge", false, `judged < chunks AND (state IN ('complete', 'lost') OR state = 'running' AND judged_at <= $1)
+		ORDER BY state = 'running', updated LIMIT $2`, micro(after), n)
 }
 
 // one returns a function that takes the only one of some values.

@@ -234,7 +234,7 @@ func (s *Store) Import(ctx context.Context, r farm.Run, chunks []Chunk) (fresh b
 		if err != nil || r.Summary == nil {
 			return err
 		}
-		return writeJudgement(ctx, tx, key, r.Node, Judgement{Chunks: r.Chunks, Summary: r.Summary, Changes: r.Changes})
+		return writeJudgement(ctx, tx, key, r.Node, Judgement{At: r.Ended, Chunks: r.Chunks, Summary: r.Summary, Changes: r.Changes})
 	})
 	return fresh, err
 }

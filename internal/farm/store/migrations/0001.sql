@@ -14,42 +14,43 @@ CREATE TABLE nodes (
 );
 
 CREATE TABLE runs (
-	key      {{rowkey}},
-	id       TEXT NOT NULL UNIQUE,
-	node     TEXT NOT NULL REFERENCES nodes (name),
-	night    TEXT NOT NULL,
-	source   TEXT NOT NULL,
-	state    TEXT NOT NULL,
-	why      TEXT NOT NULL DEFAULT '',
-	image    TEXT NOT NULL DEFAULT '',
-	plan     TEXT NOT NULL DEFAULT '',
-	offered  BIGINT NOT NULL,
-	started  BIGINT NOT NULL DEFAULT 0,
-	updated  BIGINT NOT NULL DEFAULT 0,
-	ended    BIGINT NOT NULL DEFAULT 0,
-	deadline BIGINT NOT NULL DEFAULT 0,
-	chunks   BIGINT NOT NULL DEFAULT 0,
-	bytes    BIGINT NOT NULL DEFAULT 0,
-	stage    TEXT NOT NULL DEFAULT '',
-	token    BYTEA,                       -- SHA-256; NULL where the run was imported
-	removed  BIGINT NOT NULL DEFAULT 0,   -- when the chunks were
+	key       {{rowkey}},
+	id        TEXT NOT NULL UNIQUE,
+	node      TEXT NOT NULL REFERENCES nodes (name),
+	night     TEXT NOT NULL,
+	source    TEXT NOT NULL,
+	state     TEXT NOT NULL,
+	why       TEXT NOT NULL DEFAULT '',
+	image     TEXT NOT NULL DEFAULT '',
+	plan      TEXT NOT NULL DEFAULT '',
+	offered   BIGINT NOT NULL,
+	started   BIGINT NOT NULL DEFAULT 0,
+	updated   BIGINT NOT NULL DEFAULT 0,
+	ended     BIGINT NOT NULL DEFAULT 0,
+	deadline  BIGINT NOT NULL DEFAULT 0,
+	chunks    BIGINT NOT NULL DEFAULT 0,
+	bytes     BIGINT NOT NULL DEFAULT 0,
+	stage     TEXT NOT NULL DEFAULT '',
+	token     BYTEA,                       -- SHA-256; NULL where the run was imported
+	removed   BIGINT NOT NULL DEFAULT 0,   -- when the chunks were
 
 	-- The summary; judged counts the chunks that it is about, -1 where there is none.
-	judged   BIGINT NOT NULL DEFAULT -1,
-	said     BIGINT NOT NULL DEFAULT 0,   -- 1 where the report said something
-	verdict  TEXT NOT NULL DEFAULT '',
-	reason   TEXT NOT NULL DEFAULT '',
-	driver   TEXT NOT NULL DEFAULT '',
-	kernel   TEXT NOT NULL DEFAULT '',
-	product  TEXT NOT NULL DEFAULT '',
-	settings TEXT NOT NULL DEFAULT '',    -- JSON
-	worst    DOUBLE PRECISION,
-	worse    BIGINT NOT NULL DEFAULT 0    -- changes for the worse
+	judged    BIGINT NOT NULL DEFAULT -1,
+	judged_at BIGINT NOT NULL DEFAULT 0,
+	said      BIGINT NOT NULL DEFAULT 0,   -- 1 where the report said something
+	verdict   TEXT NOT NULL DEFAULT '',
+	reason    TEXT NOT NULL DEFAULT '',
+	driver    TEXT NOT NULL DEFAULT '',
+	kernel    TEXT NOT NULL DEFAULT '',
+	product   TEXT NOT NULL DEFAULT '',
+	settings  TEXT NOT NULL DEFAULT '',    -- JSON
+	worst     DOUBLE PRECISION,
+	worse     BIGINT NOT NULL DEFAULT 0    -- changes for the worse
 );
 CREATE INDEX runs_of_node ON runs (node, night, offered);
 CREATE INDEX runs_of_night ON runs (night, node, state, verdict, worse);
 CREATE INDEX runs_unfinished ON runs (deadline) WHERE state IN ('offered', 'running');
-CREATE INDEX runs_unjudged ON runs (ended) WHERE judged < chunks;
+CREATE INDEX runs_unjudged ON runs (updated) WHERE judged < chunks;
 
 CREATE TABLE chunks (
 	run  BIGINT NOT NULL REFERENCES runs (key) ON DELETE CASCADE,
@@ -97,14 +98,15 @@ CREATE TABLE changes (
 );
 
 CREATE TABLE baselines (
-	node   TEXT NOT NULL REFERENCES nodes (name),
-	key    TEXT NOT NULL,
-	pinned BIGINT NOT NULL,
-	unit   TEXT NOT NULL,
-	median DOUBLE PRECISION NOT NULL,
-	mad    DOUBLE PRECISION NOT NULL,
-	runs   BIGINT NOT NULL,
-	PRIMARY KEY (node, key, pinned)
+	node    TEXT NOT NULL REFERENCES nodes (name),
+	key     TEXT NOT NULL,
+	by_hand BIGINT NOT NULL, -- 1: set with Pin; 0: what the node's last run was held against
+	pinned  BIGINT NOT NULL,
+	unit    TEXT NOT NULL,
+	median  DOUBLE PRECISION NOT NULL,
+	mad     DOUBLE PRECISION NOT NULL,
+	runs    BIGINT NOT NULL,
+	PRIMARY KEY (node, key, by_hand)
 );
 
 CREATE TABLE armed (
