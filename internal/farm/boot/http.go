@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"mkp2pimg/internal/farm/limit"
 )
 
 // slowest is the rate at which a machine has to fetch a file, in bytes per second,
@@ -45,7 +47,7 @@ func (s *Service) ipxe(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, now, from := readIdentity(r.URL.Query()), s.now(), remote(r)
-	if !s.perAddress.allow(now, from.String()) || (id.MAC != "" && !s.perMAC.allow(now, id.MAC)) {
+	if !s.perAddress.Allow(now, limit.Address(r.RemoteAddr)) || (id.MAC != "" && !s.perMAC.Allow(now, id.MAC)) {
 		s.fail(w, r, errBusy)
 		return
 	}

@@ -99,16 +99,3 @@ func TestLeaseFile(t *testing.T) {
 	l := open(t, path, 100, 110)
 	assert.Len(t, l.byMAC, 1, "one for each address of the range")
 }
-
-func TestLimiter(t *testing.T) {
-	l := newLimiter(time.Second, 2, 2)
-	at := noon
-	assert.True(t, l.allow(at, "a"))
-	assert.True(t, l.allow(at, "a"))
-	assert.False(t, l.allow(at, "a"))
-	assert.True(t, l.allow(at, "b"))
-	assert.False(t, l.allow(at, "c"), "no more askers are remembered")
-	at = at.Add(10 * time.Second)
-	assert.True(t, l.allow(at, "c"), "those who are silent are forgotten")
-	assert.True(t, l.allow(at, "a"))
-}

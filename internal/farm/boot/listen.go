@@ -177,7 +177,7 @@ func (l *Listener) decide(now time.Time, data []byte, port int) (*Answer, Client
 		return nil, Client{}
 	}
 	c := ReadClient(m)
-	if c.MAC == "" || !l.s.packets.allow(now, c.MAC) {
+	if c.MAC == "" || !l.s.packets.Allow(now, c.MAC) {
 		return nil, c
 	}
 	if c.Kind == Unserved {

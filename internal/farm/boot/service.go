@@ -22,6 +22,7 @@ import (
 	"mkp2pimg/images"
 	"mkp2pimg/internal/farm"
 	"mkp2pimg/internal/farm/lab"
+	"mkp2pimg/internal/farm/limit"
 	"mkp2pimg/internal/farm/store"
 )
 
@@ -50,9 +51,9 @@ type Service struct {
 	now   func() time.Time
 	state atomic.Pointer[state]
 
-	perMAC, perAddress *limiter
-	strangers          *rate.Limiter // runs of machines that are not in lab.yaml
-	packets            *limiter      // answers to DHCP, by MAC address
+	perMAC, perAddress *limit.Limiter
+	strangers          *rate.Limiter  // runs of machines that are not in lab.yaml
+	packets            *limit.Limiter // answers to DHCP, by MAC address
 
 	mu     sync.Mutex
 	leases *Leases
@@ -70,10 +71,10 @@ type state struct {
 func New(c Config) (*Service, error) {
 	s := &Service{
 		store: c.Store, pin: c.Pin, log: c.Log, now: c.Now,
-		perMAC:     newLimiter(20*time.Second, 6, 1<<14),
-		perAddress: newLimiter(time.Second, 60, 1<<14),
+		perMAC:     limit.New(20*time.Second, 6, 1<<14),
+		perAddress: limit.New(time.Second, 60, 1<<14),
 		strangers:  rate.NewLimiter(1, 200),
-		packets:    newLimiter(500*time.Millisecond, 20, 1<<14),
+		packets:    limit.New(500*time.Millisecond, 20, 1<<14),
 		pixie:      map[string]pixie{},
 	}
 	if s.now == nil {

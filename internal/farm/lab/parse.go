@@ -124,9 +124,10 @@ func (d *decoder) whole(top *yaml.Node, l *Lab) {
 	if len(l.Images) == 0 {
 		d.fail(top, "images is missing: the directories that mkp2pimg build made, by name (images: {p2p: out})")
 	}
-	if l.Server == "" {
+	if entries, _ := d.entries(top, ""); !slices.ContainsFunc(entries, func(e entry) bool { return e.key.Value == "server" }) {
 		d.fail(top, "server is missing: the URL that machines reach this server at (server: http://10.0.0.1:8080)")
-	} else if l.TLS.Listen != "" && l.TLS.Server == "" {
+	}
+	if l.Server != "" && l.TLS.Listen != "" && l.TLS.Server == "" {
 		l.TLS.Server = "https://" + net.JoinHostPort(hostOf(l.Server), portOf(l.TLS.Listen))
 	}
 	if l.Unknown != Never && l.Defaults.Image == "" && len(l.Images) > 0 {
