@@ -70,6 +70,7 @@ type Run struct {
 	Bytes    int64     `json:"bytes"`           // of the report, unpacked
 	Stage    string    `json:"stage,omitempty"` // last stage begun
 
+	Judged  bool     `json:"judged,omitempty"`  // what follows is about all that has arrived, which takes a moment
 	Summary *Summary `json:"summary,omitempty"` // nil until the report says something
 	Changes []Change `json:"changes,omitempty"` // against the node's baseline
 }

@@ -122,7 +122,7 @@ func collect[T any](rows *sql.Rows, err error, scan func(scan func(...any) error
 }
 
 const runColumns = `key, id, node, night, source, state, why, image, plan, offered, started, updated, ended, deadline,
-	chunks, bytes, stage, said, verdict, reason, driver, kernel, product, worst`
+	chunks, bytes, stage, judged >= chunks, said, verdict, reason, driver, kernel, product, worst`
 
 // runRow is a row of runs.
 type runRow struct {
@@ -136,7 +136,7 @@ type runRow struct {
 
 func (r *runRow) fields() []any {
 	return []any{&r.key, &r.ID, &r.Node, &r.Night, &r.Source, &r.State, &r.Why, &r.Image, &r.Plan, &r.offered, &r.started,
-		&r.updated, &r.ended, &r.deadline, &r.Chunks, &r.Bytes, &r.Stage, &r.said, &r.summary.Verdict, &r.summary.Reason,
+		&r.updated, &r.ended, &r.deadline, &r.Chunks, &r.Bytes, &r.Stage, &r.Judged, &r.said, &r.summary.Verdict, &r.summary.Reason,
 		&r.summary.Driver, &r.summary.Kernel, &r.summary.Product, &r.summary.Worst}
 }
 
@@ -316,21 +316,20 @@ type NightRow struct {
 func (s *Store) Nights(ctx context.Context, n int) ([]NightRow, error) {
 	var nights []NightRow
 	err := s.read(ctx, "read nights", func(tx *sql.Tx) error {
-		// A step of the recursion looks the next older night up in the index, instead of
-		// reading all runs.
+		// A step of the recursion looks the next older night up in the index
+		// runs_of_night, instead of reading all runs; the counts are from it as well.
 		rows, err := tx.QueryContext(ctx, `WITH RECURSIVE nights (night) AS (
 				SELECT max(night) FROM runs
 				UNION ALL
 				SELECT (SELECT max(night) FROM runs WHERE night < nights.night) FROM nights WHERE night IS NOT NULL
 			), last (night) AS (SELECT night FROM nights WHERE night IS NOT NULL LIMIT $1)
-			SELECT night, state, verdict, worse > 0, count(*) FROM runs WHERE night IN (SELECT night FROM last)
-			GROUP BY 1, 2, 3, 4 ORDER BY 1 DESC`, n)
+			SELECT night, state, verdict, worse, count(*) FROM runs WHERE night IN (SELECT night FROM last)
+			GROUP BY night, state, verdict, worse ORDER BY night DESC`, n)
 		_, err = collect(rows, err, func(scan func(...any) error) (struct{}, error) {
 			var night string
 			var state farm.State
 			var verdict checks.Verdict
-			var worse bool
-			var count int
+			var worse, count int
 			err := scan(&night, &state, &verdict, &worse, &count)
 			if len(nights) == 0 || nights[len(nights)-1].Night != night {
 				nights = append(nights, NightRow{night, map[farm.State]int{}, map[checks.Verdict]int{}, 0})
@@ -340,7 +339,7 @@ func (s *Store) Nights(ctx context.Context, n int) ([]NightRow, error) {
 			if verdict != "" {
 				last.Verdicts[verdict] += count
 			}
-			if worse {
+			if worse > 0 {
 				last.Worse += count
 			}
 			return struct{}{}, err
