@@ -257,7 +257,7 @@ func (c *comparison) settings() {
 // Words for a GPU.
 const (
 	present = "present"
-	gone    = "gone"
+	absent  = "absent"
 )
 
 // gpus looks at which GPUs are there, by address.
@@ -270,9 +270,9 @@ func (c *comparison) gpus() {
 					return "", false
 				}
 				_, ok := r.Summary.Settings[gpuPrefix+name]
-				return word(ok, present, gone), true
+				return word(ok, present, absent), true
 			},
-			worse: func(_, after string) bool { return after == gone },
+			worse: func(_, after string) bool { return after == absent },
 			fix: func() string {
 				return lines(c.moved(name), fmt.Sprintf("Power %s off, not only down, and start it again: a GPU that fell off the bus comes back. If it stays away, reseat the GPU, its riser and its power cables, and see whether the slot is switched on in the firmware setup.", c.run.Node))
 			},
@@ -398,9 +398,9 @@ func (c *comparison) wordFinding(id checks.ID, v string) string {
 	return v
 }
 
-// since says what settings differ between a run and an earlier one, as a hint at
-// the cause of what became worse between them.
-func since(before, after farm.Run) string {
+// since says what settings but one differ between a run and an earlier one, as a
+// hint at the cause of what became worse between them.
+func since(before, after farm.Run, but string) string {
 	if before.Summary == nil || after.Summary == nil {
 		return ""
 	}
@@ -408,7 +408,7 @@ func since(before, after farm.Run) string {
 	for _, name := range slices.Sorted(maps.Keys(after.Summary.Settings)) {
 		was, known := before.Summary.Settings[name]
 		is := after.Summary.Settings[name]
-		if r, ok := ruleOf(name); known && was != is && ok && r.kind != farm.HardwareChanged {
+		if r, ok := ruleOf(name); known && was != is && name != but && ok && r.kind != farm.HardwareChanged {
 			differ = append(differ, fmt.Sprintf("%s %s → %s", name, was, is))
 		}
 	}

@@ -66,29 +66,33 @@ func figures(p farm.Pair) []figure {
 // Of the five runs on one GPU behind PCIe Gen5 x16 in docs/measurements/h200, the
 // medians of copies spread by 0.2 to 0.5 % (standard deviation), of kernels by up
 // to 1 %, with one of them 2.3 % off; latencies by 0.4 %. A node of 8 GPUs has 280
-// figures a night, 100,000 a year: five of a normal distribution's deviations make
-// less than one false alarm in ten years of it, and leave room for tails that are
-// heavier; TestFalseAlarms has the rates for several kinds of noise.
+// figures a night, 100,000 a year. With five deviations and the floors, what is as
+// noisy as these copies gives no false alarm in a year of such a node; what is twice
+// as noisy, has heavy tails or is disturbed now and then, a few (TestFalseAlarms).
 //
 // With few runs, or runs that are much alike, the deviation says little, so that
 // there is a floor. That of copies between GPUs is a loss that has a cause: half
-// the Max Payload Size, 512 to 256 bytes, takes 4.3 % (packets of 24 bytes more).
-// Kernels and copies through host memory depend on clocks and on what else the
-// host does. An IOMMU or another switch on the path adds 100 ns and more to the
-// 1200 ns of a load.
+// the Max Payload Size, 512 to 256 bytes, takes 4.3 % (24 bytes of each packet are
+// no payload). Kernels and copies through host memory depend on clocks and on what
+// else the host does. An IOMMU or another switch on the path adds 100 ns and more
+// to the 1200 ns of a load.
 //
 // What takes a half, as lost lanes or generations do, is never within the limits.
 const (
 	deviations = 5
 	floorCE    = 0.04
 	floorOther = 0.08
+	floorLoad  = 0.06 // of latencies
 	mostWide   = 0.40
 )
 
 // Limits returns the least and the greatest value that are normal for b.
 func Limits(b farm.Baseline) (low, high float64) {
 	least := floorOther
-	if strings.HasSuffix(b.Key, "/"+string(measure.CE)) {
+	switch {
+	case Key(b.Key).Rises():
+		least = floorLoad
+	case strings.HasSuffix(b.Key, "/"+string(measure.CE)):
 		least = floorCE
 	}
 	wide := math.Min(math.Max(deviations*sigma(b.MAD, b.Runs), least*b.Median), mostWide*b.Median)
@@ -181,45 +185,63 @@ func find(base []farm.Baseline, k Key) (farm.Baseline, bool) {
 // learn returns what is normal after values, the oldest first: none of fewer than
 // [MinRuns].
 func learn(k Key, values []float64) (farm.Baseline, bool) {
-	var window []float64
-	better := 0 // values in a row
+	l := learner{key: k}
 	for _, v := range values {
-		if len(window) >= MinRuns {
-			switch judged(baseline(k, window), v) {
-			case -1:
-				better = 0
-				continue
-			case 1:
-				better++
-			default:
-				better = 0
-			}
-		}
-		window = append(window, v)
-		if better == MinRuns {
-			window, better = window[len(window)-MinRuns:], 0
-		}
-		window = window[max(0, len(window)-Window):]
+		l.add(v)
 	}
-	if len(window) < MinRuns {
+	return l.normal()
+}
+
+// learner learns a figure from one value after the other.
+type learner struct {
+	key    Key
+	window []float64
+	better int // values in a row that are better than normal
+}
+
+// normal returns the baseline so far, false before [MinRuns] values.
+func (l *learner) normal() (farm.Baseline, bool) {
+	if len(l.window) < MinRuns {
 		return farm.Baseline{}, false
 	}
-	return baseline(k, window), true
+	return baseline(l.key, l.window), true
+}
+
+func (l *learner) add(v float64) {
+	if b, ok := l.normal(); ok {
+		switch judged(b, v) {
+		case -1:
+			l.better = 0
+			return
+		case 0:
+			l.better = 0
+		case 1:
+			l.better++
+		}
+	}
+	l.window = append(l.window, v)
+	n := Window
+	if l.better == MinRuns {
+		n, l.better = MinRuns, 0
+	}
+	l.window = l.window[max(0, len(l.window)-n):]
 }
 
 // baseline describes values, at least one.
 func baseline(k Key, values []float64) farm.Baseline {
-	b := farm.Baseline{Key: string(k), Unit: k.unit(), Median: median(values), Runs: len(values)}
-	var off []float64
-	for _, v := range values {
-		off = append(off, math.Abs(v-b.Median))
+	b := farm.Baseline{Key: string(k), Unit: k.unit(), Runs: len(values)}
+	s := slices.Clone(values)
+	b.Median = median(s)
+	for i := range s {
+		s[i] = math.Abs(s[i] - b.Median)
 	}
-	b.MAD = median(off)
+	b.MAD = median(s)
 	return b
 }
 
-func median(values []float64) float64 {
-	s := slices.Sorted(slices.Values(values))
+// median returns the median of values, which it sorts.
+func median(s []float64) float64 {
+	slices.Sort(s)
 	n := len(s)
 	return (s[(n-1)/2] + s[n/2]) / 2
 }

@@ -97,7 +97,7 @@ func (c *comparison) missing(pairs []farm.Pair, base []farm.Baseline) {
 		c.changes = append(c.changes, farm.Change{
 			Kind: farm.BandwidthChanged, Subject: "all pairs", Worse: true,
 			Before: fmt.Sprintf("%s measured (%s)", count(n, "ordered pair"), count(runs, "run")), After: "none measured",
-			Fix: lines("See the verdict: the run did not get as far as measuring.", since(r, c.run)),
+			Fix: lines("See the verdict: the run did not get as far as measuring.", since(r, c.run, "")),
 		})
 		return
 	}
@@ -188,7 +188,7 @@ func (c *comparison) nothing(subject, verdict string, p farm.Pair, before map[Ke
 	b := before[Bandwidth(p)]
 	return farm.Change{
 		Kind: farm.BandwidthChanged, Subject: subject, Before: fmt.Sprintf("%s, %s", wordBaseline(b), way(p)), After: "none: " + verdict, Worse: true,
-		Fix: lines(c.advice(checks.Measured), since(c.lastNormal(Bandwidth(p), b), c.run)),
+		Fix: lines(c.advice(checks.Measured), since(c.lastNormal(Bandwidth(p), b), c.run, "")),
 	}
 }
 
@@ -251,7 +251,7 @@ func (c *comparison) slowFix(p farm.Pair, f figure, b farm.Baseline, changes []f
 			causes = append(causes, fmt.Sprintf("%s: %s", change.Subject, change.After))
 		}
 	}
-	cause := since(c.lastNormal(f.key, b), c.run)
+	cause := since(c.lastNormal(f.key, b), c.run, "")
 	switch {
 	case causes != nil:
 		cause = lines("A likely cause is reported above: "+strings.Join(causes, "; ")+".", cause)

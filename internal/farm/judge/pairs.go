@@ -37,11 +37,11 @@ func pairs(r *report.Run) []farm.Pair {
 				Initiator: clean(p.Initiator), Peer: clean(p.Peer), Direction: string(w.Direction), Method: string(w.Method),
 			}
 			m, measured := alone(p.Measurements, measure.Bandwidth, w.Direction, w.Method)
-			if w.Method == measure.Staged && !measured {
-				continue
-			}
 			v, _ := p.VerdictOf(w.Direction, w.Method)
 			f.Verdict = clean(string(v))
+			if !measured && (w.Method == measure.Staged || verified(f)) {
+				continue // the run was not asked to measure it
+			}
 			if w.Method != measure.Staged {
 				f.Ceiling = plausible(p.Ceiling.Of(w.Direction))
 			}

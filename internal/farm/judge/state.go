@@ -72,7 +72,7 @@ func (s state) changed(run farm.Run, past []farm.Run) (farm.Change, bool) {
 	c := farm.Change{Kind: s.kind, Subject: s.subject, Before: fmt.Sprintf("%s (%s)", word(n.value), count(n.runs, "run")), After: word(after)}
 	if s.worse != nil && s.worse(n.value, after) {
 		c.Worse = true
-		c.Fix = lines(s.fix(), since(n.last, run))
+		c.Fix = lines(s.fix(), since(n.last, run, s.subject))
 	}
 	return c, true
 }
