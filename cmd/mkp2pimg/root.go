@@ -33,7 +33,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see \"%s --help\")", err, c.CommandPath())}
 	})
-	root.AddCommand(newBuild(), newFlash(), newPush(), newInspect(), newDiff(), newFetch(), newSmoke(), newPatch(), newDrivers(), newOptions(), newFacts(), newCheck(), newBenchCommand(), newACS(), newExitCodes())
+	root.AddCommand(newBuild(), newFlash(), newPush(), newInspect(), newDiff(), newFetch(), newSmoke(), newPatch(), newDrivers(), newOptions(), newFacts(), newCheck(), newBenchCommand(), newACS(), newServe(), newExitCodes())
 	checkArgs(root)
 	return root
 }
