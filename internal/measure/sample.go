@@ -158,16 +158,18 @@ func (r *race) queue(n int) error {
 // sample warms up and returns the timings of settings.Samples runs, and how many
 // operations of each flow are in one.
 func (r *race) sample() ([]timing, int, error) {
-	var total, last time.Duration
-	for n := 0; n < warmUpCopies || total < warmUpTime; n++ {
-		t, err := r.run(1)
+	copies := 1
+	for done, total := 0, time.Duration(0); done < warmUpCopies || total < warmUpTime; {
+		t, err := r.run(copies)
 		if err != nil {
 			return nil, 0, err
 		}
-		last = t.all
-		total += last
+		done += copies
+		total += t.all
+		// As many at a time as a sample has: a run has costs of its own, and takes
+		// hundreds of tiny copies to warm anything up.
+		copies = int(min(max(sampleTime*time.Duration(copies)/t.all, 1), maxCopies))
 	}
-	copies := int(min(max(sampleTime/last, 1), maxCopies))
 	var all []timing
 	for range r.s.settings.Samples {
 		t, err := r.run(copies)
