@@ -10,15 +10,17 @@ import (
 // Sizes of the drawing in pixels.
 const (
 	boxWidth  = 190
-	boxHeight = 46
+	boxHeight = 60
 	gapAcross = 16
 	gapDown   = 44
 	margin    = 16
 	lineStep  = 16 // between the lines of a box
 )
 
-// Colours of ports by the state of their access control; other boxes are
-// plain.
+// Colours of ports by the state of their access control, which is in their text
+// too; other boxes are plain. A page that the drawing is in can choose others: by
+// the class of the background, "paper", and of boxes, "acs-redirect" and so on,
+// "host" and "gpu".
 var acsColours = map[ACSState]string{
 	ACSRedirecting: "#f4b6b0",
 	ACSClear:       "#bfe3c0",
@@ -57,7 +59,7 @@ func (g *Graph) WriteSVG(w io.Writer) error {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
 		width, height, width, height)
 	b.WriteString("<title>PCI Express paths between GPUs</title>\n")
-	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
+	fmt.Fprintf(&b, `<rect class="paper" width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	for _, bx := range boxes {
 		g.line(&b, bx)
 	}
@@ -66,7 +68,7 @@ func (g *Graph) WriteSVG(w io.Writer) error {
 	}
 	for i, state := range acsOrder {
 		lx := margin + i*(boxWidth/2+gapAcross)
-		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="12" height="12" fill="%s" stroke="#333333"/>`+"\n", lx, legendY, acsColours[state])
+		fmt.Fprintf(&b, `<rect class="acs-%s" x="%d" y="%d" width="12" height="12" fill="%s" stroke="#333333"/>`+"\n", state, lx, legendY, acsColours[state])
 		text(&b, lx+18, legendY+10, "start", "ACS "+string(state))
 	}
 	b.WriteString("</svg>\n")
@@ -112,31 +114,32 @@ func (g *Graph) line(b *strings.Builder, bx *box) {
 
 // box draws a box with its text.
 func (g *Graph) box(b *strings.Builder, bx *box) {
-	fill := acsColours[bx.ACS()]
-	switch bx.Kind {
-	case HostBridge:
-		fill = "#dfe8f6"
-	case GPU:
-		fill = "#cfe8fb"
+	lines := []string{bx.Name, string(bx.Kind)}
+	class, fill := "plain", "#ffffff"
+	switch state := bx.ACS(); {
+	case bx.Kind == HostBridge:
+		class, fill = "host", "#dfe8f6"
+	case bx.Kind == GPU:
+		class, fill = "gpu", "#cfe8fb"
+	case acsColours[state] != "":
+		class, fill = "acs-"+string(state), acsColours[state]
+		lines = append(lines, "ACS "+string(state))
 	}
-	if fill == "" {
-		fill = "#ffffff"
-	}
-	fmt.Fprintf(b, `<rect x="%d" y="%d" width="%d" height="%d" rx="4" fill="%s" stroke="#333333"/>`+"\n", bx.x, bx.y, boxWidth, boxHeight, fill)
-	name, kind := bx.Name, string(bx.Kind)
 	if i := g.index(bx.Node); i >= 0 {
-		name = fmt.Sprintf("GPU%d %s", i, name)
-		kind = fmt.Sprintf("%04x:%04x", uint64(bx.Device.Vendor), uint64(bx.Device.Device))
+		lines[0] = fmt.Sprintf("GPU%d %s", i, bx.Name)
+		lines[1] = fmt.Sprintf("%04x:%04x", uint64(bx.Device.Vendor), uint64(bx.Device.Device))
 	}
-	if name == "" {
-		name = "place not known"
+	if bx.Name == "" {
+		lines[0] = "place not known"
 	}
 	if node := bx.NUMANode(); node >= 0 && (bx.Kind == HostBridge || bx.Kind == GPU) {
-		kind += fmt.Sprintf(", NUMA node %d", node)
+		lines[1] += fmt.Sprintf(", NUMA node %d", node)
 	}
-	middle := bx.x + boxWidth/2
-	text(b, middle, bx.y+lineStep+4, "middle", name)
-	text(b, middle, bx.y+2*lineStep+4, "middle", kind)
+	fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="4" fill="%s" stroke="#333333"/>`+"\n", class, bx.x, bx.y, boxWidth, boxHeight, fill)
+	y := bx.y + (boxHeight-len(lines)*lineStep)/2 + lineStep - 4
+	for i, l := range lines {
+		text(b, bx.x+boxWidth/2, y+i*lineStep, "middle", l)
+	}
 }
 
 func text(b *strings.Builder, x, y int, anchor, s string) {

@@ -116,11 +116,8 @@ func (d *fleetData) fill(rows []fleetRow) {
 		if len(r.Changes) > 0 {
 			changed++
 		}
-		if r.Group != "" && !slices.Contains(d.Groups, r.Group) {
-			d.Groups = append(d.Groups, r.Group)
-		}
 	}
-	slices.Sort(d.Groups)
+	d.Groups = groupsOf(rows, func(r fleetRow) string { return r.Group })
 	d.Tiles, d.Total = tilesOf(d.Filter, count, changed), len(rows)
 	rows = slices.DeleteFunc(rows, func(r fleetRow) bool { return !r.isFor(d.Filter) })
 	d.table = tableOf(&d.Filter, rows, fleetOrders[d.Filter.Sort], func(r fleetRow) string { return r.Name })

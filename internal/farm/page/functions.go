@@ -75,6 +75,18 @@ func mebi(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
+// took writes how long something lasted.
+func took(d time.Duration) string {
+	d = d.Round(time.Second)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+}
+
 // totalName is what a row of the table of arms is about.
 func totalName(t arms.Total) string {
 	text := string(t.Direction)

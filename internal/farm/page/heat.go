@@ -83,7 +83,6 @@ type heat struct {
 	Name string // "write, ce"
 	Long string // "written by the copy engine"
 	Unit string
-	Of   string // what the colour is a part of
 	GPUs []string
 	Rows [][]heatCell
 }
@@ -110,14 +109,11 @@ func heats(pairs []farm.Pair) []heat {
 	}
 	var all []heat
 	for _, w := range waysOf(pairs) {
-		m := heat{
-			Name: w.Direction + ", " + w.Method, Long: w.Words(), Unit: measure.GBps, GPUs: gpus,
-			Of: "what the path can carry, or the best here where that is not known",
-		}
+		m := heat{Name: w.Direction + ", " + w.Method, Long: w.Words(), Unit: measure.GBps, GPUs: gpus}
 		m.fill(pairs, func(p farm.Pair) (float64, float64, bool) { return p.GBps, p.Percent() / 100, wayOf(p) == w })
 		all = append(all, m)
 	}
-	latency := heat{Name: "latency", Long: "a load that the next one depends on, there and back", Unit: measure.Nanoseconds, GPUs: gpus, Of: "the best here: less is better"}
+	latency := heat{Name: "latency", Long: "dependent load, there and back", Unit: measure.Nanoseconds, GPUs: gpus}
 	if latency.fill(pairs, func(p farm.Pair) (float64, float64, bool) { return p.LatencyNS, 0, p.LatencyNS > 0 }) {
 		best := math.Inf(1)
 		for _, p := range pairs {

@@ -79,6 +79,7 @@ func (p progress) Over() int { return p.Complete + p.Lost }
 type nightData struct {
 	frame
 	table[nightRow]
+	Groups   []string
 	Night    string
 	Tonight  bool
 	Progress progress
@@ -123,7 +124,7 @@ func (h *handler) nightRows(runs []farm.Run, tonight bool) []nightRow {
 		}
 		row := nightRow{Node: run.Node, Group: groups[run.Node], State: runState(run), Run: run, Attempts: 1}
 		if !run.Started.IsZero() {
-			row.Took = run.Updated.Sub(run.Started).Round(time.Second).String()
+			row.Took = took(run.Updated.Sub(run.Started))
 		}
 		for _, c := range run.Changes {
 			if c.Worse {
@@ -211,6 +212,7 @@ func (d *nightData) fill(rows []nightRow) {
 	case d.Tonight:
 		d.Every = 10
 	}
+	d.Groups = groupsOf(rows, func(r nightRow) string { return r.Group })
 	d.Tiles = tilesOf(d.Filter, count, changed)
 	rows = slices.DeleteFunc(rows, func(r nightRow) bool { return !r.isFor(d.Filter) })
 	d.table = tableOf(&d.Filter, rows, nightOrders[d.Filter.Sort], func(r nightRow) string { return r.Node })

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	checks "mkp2pimg/firmware-checks"
 	"mkp2pimg/firmware-checks/facts"
@@ -208,7 +207,7 @@ func (h *handler) run(w http.ResponseWriter, r *http.Request) {
 		data.Heats, data.GPUs = heats(s.Pairs), gpusOf(s.Pairs)
 	}
 	if !run.Started.IsZero() {
-		data.Took = cmp.Or(run.Ended, run.Updated).Sub(run.Started).Round(time.Second).String()
+		data.Took = took(cmp.Or(run.Ended, run.Updated).Sub(run.Started))
 	}
 	data.reportView = h.view(r.Context(), run)
 	if p := data.parsed; p != nil {

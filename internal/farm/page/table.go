@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -154,6 +155,16 @@ func tilesOf(f filter, count map[state]int, changed int) []tile {
 		}
 	}
 	return append(all, tile{changed, "", "changed", f.OnlyChanged(), f.Changed})
+}
+
+// groupsOf are the groups that rows have, in order.
+func groupsOf[R any](rows []R, group func(R) string) []string {
+	seen := map[string]bool{}
+	for _, r := range rows {
+		seen[group(r)] = true
+	}
+	delete(seen, "")
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // table is the part of rows that one page shows.
