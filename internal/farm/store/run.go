@@ -190,12 +190,13 @@ func (s *Store) Token(ctx context.Context, id string) (Token, error) {
 	return t, s.explain("read run "+id, err)
 }
 
-// Lose marks a run lost that is not over, with the reason. It tells whether it
+// Lose marks a run lost that is not over, with the reason, and to be judged once
+// more: while it was under way it was compared with nothing. It tells whether it
 // did: a run that is over stays what it is.
 func (s *Store) Lose(ctx context.Context, id, why string, at time.Time) (bool, error) {
 	var lost bool
 	err := s.change(ctx, "give run "+id+" up", func(ctx context.Context, tx *sql.Tx) error {
-		res, err := tx.ExecContext(ctx, `UPDATE runs SET state = 'lost', why = $2, ended = $3 WHERE id = $1 AND state IN ('offered', 'running')`,
+		res, err := tx.ExecContext(ctx, `UPDATE runs SET state = 'lost', why = $2, ended = $3, judged = -1 WHERE id = $1 AND state IN ('offered', 'running')`,
 			id, clean(why), micro(at))
 		if err != nil {
 			return err
