@@ -31,6 +31,7 @@ func pairs(r *report.Run) []farm.Pair {
 		return nil
 	}
 	var out []farm.Pair
+	seen := map[Key]bool{}
 	for _, p := range r.Result.Pairs {
 		for _, w := range ways {
 			f := farm.Pair{
@@ -39,6 +40,10 @@ func pairs(r *report.Run) []farm.Pair {
 			m, measured := alone(p.Measurements, measure.Bandwidth, w.Direction, w.Method)
 			v, _ := p.VerdictOf(w.Direction, w.Method)
 			f.Verdict = clean(string(v))
+			if seen[Bandwidth(f)] {
+				continue // the first of two counts
+			}
+			seen[Bandwidth(f)] = true
 			if !measured && (w.Method == measure.Staged || verified(f)) {
 				continue // the run was not asked to measure it
 			}
