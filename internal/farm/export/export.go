@@ -4,6 +4,7 @@
 package export
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,20 +74,30 @@ type Expected struct {
 }
 
 // New sums up a night: nodes that were expected, in their order, then those that
-// have runs all the same. The runs are those of the night, in any order.
+// have runs all the same. The runs are those of the night, in any order; one
+// without an ID was never offered and says why.
 func New(night string, expected []Expected, runs []farm.Run) *Night {
 	n := &Night{Version: Version, Night: night, Nodes: []Node{}}
 	of := map[string][]farm.Run{}
+	why := map[string]string{}
 	for _, r := range runs {
+		if _, known := of[r.Node]; !known {
+			of[r.Node] = nil
+		}
+		if r.ID == "" {
+			why[r.Node] = r.Why
+			continue
+		}
 		of[r.Node] = append(of[r.Node], r)
 	}
 	for _, e := range expected {
+		e.Why = cmp.Or(e.Why, why[e.Node])
 		n.Nodes = append(n.Nodes, sumUp(e, of[e.Node]))
 		delete(of, e.Node)
 	}
 	var more []Node
 	for name, runs := range of {
-		more = append(more, sumUp(Expected{Node: name}, runs))
+		more = append(more, sumUp(Expected{name, why[name]}, runs))
 	}
 	slices.SortFunc(more, func(a, b Node) int { return strings.Compare(a.Node, b.Node) })
 	n.Nodes = append(n.Nodes, more...)

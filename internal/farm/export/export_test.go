@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,7 @@ func made() *Night {
 	cut.Stage = "bandwidth"
 	hung := run("hung", 1, farm.Lost, nil)
 	hung.Chunks = 0
+	unstarted := farm.Run{Node: "unstarted", Night: "2026-03-05", State: farm.Lost, Why: "wake-on-LAN: no route to host"}
 	return New("2026-03-05", []Expected{{Node: "ready"}, {Node: "broken-bmc", Why: "redfish: POST https://bmc/Systems/1: 401 Unauthorized"}, {Node: "dark"}}, []farm.Run{
 		run("ready", 2, farm.Complete, found(checks.VerdictReady, "every pair was measured and its data verified", 97.2, pair("ok", 28), read)),
 		run("ready", 1, farm.Lost, nil),
@@ -77,7 +79,7 @@ func made() *Night {
 		run("unknown", 1, farm.Complete, found(checks.VerdictUnknown, "stage driver: no module", 0)),
 		run("no-gpu", 1, farm.Complete, noGPU),
 		run("a\"b\\c\nd<&>\x01", 1, farm.Complete, found(checks.VerdictReady, "]]> \x00 \u202e", 97, pair("ok", 28))),
-		silent, cut, hung,
+		silent, cut, hung, unstarted,
 	})
 }
 
@@ -94,11 +96,14 @@ func TestNight(t *testing.T) {
 	}
 	assert.Equal(t, map[string]Status{
 		"ready": Pass, "worse": Fail, "blocked": Fail, "wrong": Fail, "unknown": Error, "no-gpu": Skip, "a\"b\\c\nd<&>\x01": Pass,
-		"broken-bmc": Error, "dark": Error, "offered": Error, "cut": Error, "hung": Error,
+		"broken-bmc": Error, "dark": Error, "offered": Error, "cut": Error, "hung": Error, "unstarted": Error,
 	}, status)
 	assert.Equal(t, "ready-2", n.Nodes[0].Run.ID, "the complete run counts")
 	assert.Equal(t, 2, n.Nodes[0].Runs)
-	assert.Equal(t, map[Status]int{Pass: 2, Skip: 1, Fail: 3, Error: 6}, n.Count())
+	i := slices.IndexFunc(n.Nodes, func(n Node) bool { return n.Node == "unstarted" })
+	assert.Nil(t, n.Nodes[i].Run)
+	assert.Equal(t, "not started: wake-on-LAN: no route to host", n.Nodes[i].Cases[0].Message)
+	assert.Equal(t, map[Status]int{Pass: 2, Skip: 1, Fail: 3, Error: 7}, n.Count())
 }
 
 // The runs that the server lists for a night lack the pairs.
@@ -146,8 +151,8 @@ func TestJUnit(t *testing.T) {
 	var tests, failures, errors, skipped int
 	for _, c := range s.Cases {
 		tests++
-		for n, p := range map[*int]*junitProblem{&failures: c.Failure, &errors: c.Error, &skipped: c.Skipped} {
-			if p != nil {
+		for n, is := range map[*int]bool{&failures: c.Failure != nil, &errors: c.Error != nil, &skipped: c.Skipped != nil} {
+			if is {
 				*n++
 			}
 		}

@@ -41,9 +41,12 @@ type (
 		Name    string        `xml:"name,attr"`
 		Class   string        `xml:"classname,attr"`
 		Time    string        `xml:"time,attr"`
-		Skipped *junitProblem `xml:"skipped"`
+		Skipped *junitSkipped `xml:"skipped"`
 		Error   *junitProblem `xml:"error"`
 		Failure *junitProblem `xml:"failure"`
+	}
+	junitSkipped struct {
+		Message string `xml:"message,attr"`
 	}
 	junitProblem struct {
 		Message string `xml:"message,attr"`
@@ -83,7 +86,7 @@ func (n *Night) WriteJUnit(w io.Writer) error {
 			switch c.Status {
 			case Skip:
 				s.Skipped++
-				j.Skipped = problem
+				j.Skipped = &junitSkipped{problem.Message}
 			case Fail:
 				s.Failures++
 				j.Failure = problem

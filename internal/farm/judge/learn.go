@@ -132,12 +132,14 @@ func judged(b farm.Baseline, v float64) int {
 
 // Learn returns the baselines of the figures of runs, in the order of their keys,
 // then those that are pinned for figures that no run has. A pinned one takes the
-// place of what would be learned.
+// place of what would be learned. Of runs that were asked to do different things,
+// those count that did the same as the last one.
 func Learn(history []farm.Run, pinned []farm.Baseline) []farm.Baseline {
+	runs := slices.DeleteFunc(inOrder(history), func(r farm.Run) bool { return !good(r) })
 	values := map[Key][]float64{}
 	node := ""
-	for _, r := range inOrder(history) {
-		if !good(r) {
+	for _, r := range runs {
+		if !comparable(r, runs[len(runs)-1]) {
 			continue
 		}
 		node = r.Node
