@@ -87,11 +87,17 @@ type Attempt struct {
 func (e *LibraryError) Error() string {
 	var missing, broken []string
 	for _, a := range e.Tried {
-		// What dlopen says, in all versions of glibc, of a file that is not there.
-		if strings.HasSuffix(a.Err.Error(), "No such file or directory") {
+		// What dlopen says, in all versions of glibc, of a file that is not there: of
+		// this one, or of another that it needs.
+		text := a.Err.Error()
+		gone, own := strings.HasSuffix(text, "No such file or directory"), strings.HasPrefix(text, a.Name+": ")
+		switch {
+		case gone && own:
 			missing = append(missing, a.Name)
-		} else {
-			broken = append(broken, a.Err.Error())
+		case gone:
+			broken = append(broken, a.Name+" needs "+text)
+		default:
+			broken = append(broken, text)
 		}
 	}
 	text := "no usable libcuda, the user-space part of NVIDIA's driver"
