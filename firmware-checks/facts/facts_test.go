@@ -103,8 +103,9 @@ func TestKindsFollowSchema(t *testing.T) {
 
 func TestNothingPersonal(t *testing.T) {
 	k := kind(t, "good-2x4090")
-	k.Log = "NVRM: GPU-5f1c9a30-77aa-4b5e-9d0e-2a6bdf1f3c11 on 52:54:00:12:34:56 of http://bob:secret@lab/x\n"
-	k.CommandLine += " BOOTIF=01-52-54-00-12-34-56 p2p.report=https://bob:secret@lab/report p2p.gpu=10de:2684"
+	k.Log = "NVRM: GPU-5f1c9a30-77aa-4b5e-9d0e-2a6bdf1f3c11 on 52:54:00:12:34:56 of http://bob:secret@lab/x\n" +
+		"Kernel command line: nouveau p2p.token=secret\nnvidia " + strings.Repeat("x", 380) + " 5f1c9a30-77aa-4b5e-9d0e-2a6bdf1f3c11\n"
+	k.CommandLine += " BOOTIF=01-52-54-00-12-34-56 p2p.report=https://bob:secret@lab/report p2p.gpu=10de:2684 p2p.token=secret-_"
 	f := gather(t, k)
 	doc := string(saved(t, f))
 	for _, secret := range []string{"MUST-NOT-LEAK", "4c4c4544", "0f3c1a52", "5f1c9a30", "52:54:00", "52-54-00", "secret"} {

@@ -267,3 +267,21 @@ func (b *syncBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.buf.String()
 }
+
+// A secret is left out wherever it comes from.
+func TestHide(t *testing.T) {
+	w := New(Hide(func(line []byte) []byte { return bytes.ReplaceAll(line, []byte("secret"), []byte("…")) }))
+	w.Start(RunStart{Name: "secret", Version: "1", DUT: DUT{ID: "x", Metadata: map[string]any{"secret": "a secret"}}})
+	w.Log(Info, "%s", "the secret")
+	s := w.Step("s", "secret")
+	s.Extension("secret", map[string]string{"secret": "secret"})
+	s.Error("secret", "secret")
+	var sink bytes.Buffer
+	w.Attach("sink", &sink)
+	s.End(StatusComplete)
+	require.NoError(t, w.End(StatusComplete, ResultPass))
+	require.Empty(t, w.Close(time.Minute))
+	assert.NotContains(t, sink.String(), "secret")
+	assert.Contains(t, sink.String(), `"message":"the …"`)
+	assert.Empty(t, Check(w.Bytes()))
+}

@@ -94,17 +94,16 @@ func send(ctx context.Context, c *http.Client, method string, u *url.URL, header
 // the server can't take it now.
 func (r *reply) failure() error {
 	err := fmt.Errorf("the server answered %s: %s", r.status, r.words())
-	switch {
-	case r.code == http.StatusRequestTimeout, r.code == http.StatusTooEarly:
-		return err
-	case r.code == http.StatusTooManyRequests, r.code == http.StatusServiceUnavailable:
-		// Its other form, a date, needs a clock that is right.
-		if seconds, bad := strconv.ParseUint(strings.TrimSpace(r.after), 10, 16); bad == nil {
-			return busy{err, time.Duration(seconds) * time.Second}
+	switch r.code {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+	default:
+		if r.code/100 == 4 {
+			return refused{err}
 		}
-		return err
-	case r.code/100 == 4:
-		return refused{err}
+	}
+	// Its other form, a date, needs a clock that is right.
+	if seconds, bad := strconv.ParseUint(strings.TrimSpace(r.after), 10, 16); bad == nil {
+		return busy{err, time.Duration(seconds) * time.Second}
 	}
 	return err
 }

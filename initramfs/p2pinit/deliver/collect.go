@@ -243,7 +243,12 @@ func (c *Collector) post(ctx context.Context) error {
 	seq, made := c.next, len(c.chunks)
 	packed := c.chunks[seq].packed
 	c.mu.Unlock()
-	header := http.Header{"Content-Type": {ContentType}, "Content-Encoding": {"gzip"}}
+	header := http.Header{
+		"Content-Type": {ContentType}, "Content-Encoding": {"gzip"},
+		// Never sent: net/http repeats the request itself on a connection that the
+		// server has closed meanwhile (http.Transport).
+		"Idempotency-Key": nil,
+	}
 	if c.token != "" {
 		header.Set("Authorization", "Bearer "+c.token)
 	}

@@ -139,7 +139,7 @@ var table = []parameter{
 			return err
 		}},
 	{Parameter{"p2p.token", "32 to 128 of A-Z a-z 0-9 - _", "none",
-		"What entitles this machine to deliver to p2p.collect. It is not in the report, which has … in its place."},
+		"What entitles this machine to deliver to p2p.collect. It is not in the report, which has … in its place; the kernel itself prints its command line on the consoles, though, unless quiet is on it."},
 		setToken},
 	{Parameter{"p2p.pin", "base64 of 32 bytes", "none",
 		"The SHA-256 of the public key (SubjectPublicKeyInfo) of the server of an https URL. Then that key decides alone, for p2p.collect and p2p.report: neither an authority nor the machine's clock matters. May be repeated: any of them will do."},

@@ -1,6 +1,7 @@
 package params
 
 import (
+	"crypto/sha256"
 	"net/url"
 	"strings"
 	"testing"
@@ -21,6 +22,11 @@ func TestParse(t *testing.T) {
 		return p
 	}
 	lab := &url.URL{Scheme: "http", Host: "lab:8080", Path: "/reports/n7"}
+	run := &url.URL{Scheme: "https", Host: "lab", Path: "/v1/runs/1"}
+	const key = "abcdefghijklmnopqrstuvwxyz-_0123456789ABCDE"
+	// SHA-256 of nothing, in base64 of both alphabets.
+	const pin, pinURL = "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=", "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
+	nothing := Pin(sha256.Sum256(nil))
 	tests := map[string]struct {
 		in       string
 		want     Params
@@ -34,6 +40,12 @@ func TestParse(t *testing.T) {
 			defaults(func(p *Params) { p.Report, p.After = lab, PowerOff }), nil},
 		"unless it is said": {"p2p.after=hold p2p.report=http://lab:8080/reports/n7",
 			defaults(func(p *Params) { p.Report, p.After = lab, Hold }), nil},
+		"farm": {"p2p.collect=https://lab/v1/runs/1 p2p.token=" + key,
+			defaults(func(p *Params) { p.Collect, p.Token, p.After = run, key, PowerOff }), nil},
+		"farm and report": {"p2p.collect=https://lab/v1/runs/1 p2p.report=http://lab:8080/reports/n7 p2p.after=reboot p2p.token=" + key,
+			defaults(func(p *Params) { p.Collect, p.Token, p.Report, p.After = run, key, lab, Reboot }), nil},
+		"pins": {"p2p.collect=https://lab/v1/runs/1 p2p.pin=" + pin + " p2p.pin=" + pinURL + " p2p.token=" + key,
+			defaults(func(p *Params) { p.Collect, p.Token, p.Pins, p.After = run, key, []Pin{nothing, nothing}, PowerOff }), nil},
 		"access controls": {"p2p.acs=show p2p.acs=clear", defaults(func(p *Params) { p.ACS = Clear }), nil},
 		"quoted value":    {`p2p.node="n7" x`, defaults(func(p *Params) { p.Node = "n7" }), nil},
 		"quoted argument": {`"p2p.node=n7" x`, defaults(func(p *Params) { p.Node = "n7" }), nil},
@@ -46,6 +58,16 @@ func TestParse(t *testing.T) {
 		"arms": {"p2p.arms=stock,p2p-mailbox-noacs",
 			defaults(func(p *Params) { p.Arms = []arms.Arm{{Set: arms.Stock}, {Set: arms.P2P, Mailbox: true, NoACS: true}} }), nil},
 
+		"farm without token": {"p2p.collect=https://lab/v1/runs/1", defaults(func(p *Params) { p.Collect, p.After = run, PowerOff }),
+			[]string{"p2p.collect without p2p.token: a farm's server takes nothing without it"}},
+		"token without farm": {"p2p.token=" + key, defaults(func(p *Params) { p.Token = key }), []string{"p2p.token without p2p.collect says nothing"}},
+		"pin without TLS": {"p2p.report=http://lab:8080/reports/n7 p2p.pin=" + pin, defaults(func(p *Params) { p.Report, p.After, p.Pins = lab, PowerOff, []Pin{nothing} }),
+			[]string{"p2p.pin says nothing: neither p2p.collect nor p2p.report is an https URL"}},
+		"bad farm": {"p2p.collect=lab", defaults(nil), []string{"kernel parameter p2p.collect=lab ignored: want a URL such as http://lab:8080/v1/runs/1"}},
+		"bad farm after a good one": {"p2p.collect=https://lab/v1/runs/1 p2p.collect=lab p2p.token=" + key, defaults(func(p *Params) { p.Collect, p.Token, p.After = run, key, PowerOff }),
+			[]string{"kernel parameter p2p.collect=lab ignored: want a URL such as http://lab:8080/v1/runs/1"}},
+		"bad token":       {"p2p.token=" + key + "=", defaults(nil), []string{"kernel parameter p2p.token=… ignored: want 32 to 128 letters, digits and - _"}},
+		"bad pin":         {"p2p.pin=abcd", defaults(nil), []string{"kernel parameter p2p.pin=abcd ignored: want base64 of the 32 bytes of a SHA-256"}},
 		"bad arm":         {"p2p.arms=stock,p2p-bar1", defaults(nil), []string{`kernel parameter p2p.arms=stock,p2p-bar1 ignored: no arm "p2p-bar1": want p2p or stock, with -mailbox or -noacs behind it, or both`}},
 		"typing error":    {"p2p.drivr=none", defaults(nil), []string{"unknown kernel parameter p2p.drivr ignored (did you mean p2p.driver?)"}},
 		"nothing near":    {"p2p.frobnicate", defaults(nil), []string{"unknown kernel parameter p2p.frobnicate ignored"}},
@@ -129,6 +151,32 @@ func TestDocIsComplete(t *testing.T) {
 	}
 }
 
+func TestPinString(t *testing.T) {
+	assert.Equal(t, "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU", Pin(sha256.Sum256(nil)).String())
+}
+
+func TestHide(t *testing.T) {
+	const key = "abcdefghijklmnopqrstuvwxyz-_0123456789ABCDE"
+	p, _ := Parse("p2p.token=" + key)
+	for in, want := range map[string]string{
+		"":                                   "",
+		"p2p.token":                          "p2p.token",
+		"p2p.token=":                         "p2p.token=",
+		"a p2p.token=" + key + " b":          "a p2p.token=… b",
+		"a p2p.token=" + key[:9]:             "a p2p.token=…",
+		`{"a":"p2p.token=` + key + `"}`:      `{"a":"p2p.token=…"}`,
+		`{"a":"p2p.token=\"other\" b"}`:      `{"a":"p2p.token=\"…\" b"}`,
+		`{"a":"Bearer ` + key + `\n"}`:       `{"a":"Bearer …\n"}`,
+		"p2p.token=one p2p.token=two " + key: "p2p.token=… p2p.token=… …",
+		"xp2p.token=one":                     "xp2p.token=one",
+		key[1:]:                              key[1:],
+	} {
+		assert.Equal(t, want, string(p.Hide([]byte(in))), in)
+		assert.Equal(t, want, string(p.Hide([]byte(want))), "hidden before")
+	}
+	assert.Equal(t, "a p2p.token=… "+key, string(Params{}.Hide([]byte("a p2p.token=x "+key))))
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(`a="b c" p2p.plan=check p2p.deadline.x=1s "p2p.node`)
 	f.Add("p2p.report=http://[::1]:80/%41 p2p.stream=ttyS1,9600")
@@ -136,6 +184,9 @@ func FuzzParse(f *testing.F) {
 		p, _ := Parse(in)
 		assert.Contains(t, []Plan{Full, Check, Shell}, p.Plan)
 		assert.Contains(t, []After{PowerOff, Reboot, Hold, StartShell}, p.After)
+		if p.Token != "" {
+			assert.NotContains(t, string(p.Hide([]byte(in))), p.Token)
+		}
 		for _, s := range p.Stream {
 			assert.NotContains(t, s.Device, "/")
 		}

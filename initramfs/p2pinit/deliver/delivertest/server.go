@@ -110,7 +110,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case fault == Cut:
 		panic(http.ErrAbortHandler)
 	case fault > 0:
-		w.Header().Set("Retry-After", "1")
+		if fault == http.StatusTooManyRequests || fault == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "1")
+		}
 		http.Error(w, `{"error": "\x1b[31mas the test wants"}`, fault)
 		return
 	case r.Header.Get("Authorization") != "Bearer "+Token:
