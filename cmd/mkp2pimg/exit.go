@@ -15,6 +15,8 @@ import (
 	"mkp2pimg/images/oci"
 	"mkp2pimg/initramfs"
 	"mkp2pimg/internal/debian"
+	"mkp2pimg/internal/farm/lab"
+	"mkp2pimg/internal/farm/nightly"
 	"mkp2pimg/internal/fetch"
 	"mkp2pimg/internal/lock"
 	"mkp2pimg/internal/pipeline"
@@ -29,12 +31,12 @@ import (
 // free for what a command found out.
 const (
 	exitOK          = 0
-	exitFailed      = 1   // what the command tested did not hold, a degraded machine, or an error without a code of its own
+	exitFailed      = 1   // what the command tested did not hold, a degraded or worse machine, or an error without a code of its own
 	exitBlocked     = 2   // check: something blocks peer-to-peer
-	exitUnknown     = 3   // check: it could not be told, or there are no two GPUs
+	exitUnknown     = 3   // check, farm run: it could not be told, or there are no two GPUs
 	exitUsage       = 64  // EX_USAGE: unknown command, flag, driver, kernel or machine
-	exitData        = 65  // EX_DATAERR: a wrong checksum or signature, a damaged file, a tree the edits do not fit
-	exitUnavailable = 69  // EX_UNAVAILABLE: a download or upload failed, or is needed but not allowed
+	exitData        = 65  // EX_DATAERR: a wrong checksum or signature, a damaged file, a tree the edits do not fit, a mistake in lab.yaml
+	exitUnavailable = 69  // EX_UNAVAILABLE: a download or upload failed, or is needed but not allowed; the farm's server does not answer
 	exitSoftware    = 70  // EX_SOFTWARE: the compiler failed, or this program has a mistake
 	exitOS          = 71  // EX_OSERR: the host forbids what is needed, such as user namespaces
 	exitIO          = 74  // EX_IOERR: no space, or the cache or a file can't be read or written
@@ -74,11 +76,11 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case is[*fetch.ChecksumError](err), is[*debian.DamagedError](err), is[*lock.FileError](err), is[*images.DirError](err), is[*images.DamagedError](err),
 		is[*patch.RefusedError](err), is[*patch.TreeError](err), is[*patch.ForkError](err), is[*patch.RevertError](err),
-		is[*pipeline.TreeMismatchError](err), is[*initramfs.VersionError](err), is[dataError](err), is[*remedy.StateError](err),
+		is[*pipeline.TreeMismatchError](err), is[*initramfs.VersionError](err), is[dataError](err), is[*remedy.StateError](err), is[*lab.Error](err),
 		anyOf(err, debian.ErrUnsigned, debian.ErrUnknownKey, debian.ErrBadSignature, debian.ErrKeyExpired,
 			debian.ErrExpired, debian.ErrWrongSuite, images.ErrOtherFormat):
 		return exitData
-	case is[*fetch.OfflineError](err), is[*fetch.MissingError](err), is[*fetch.DownloadError](err), is[*oci.PushError](err):
+	case is[*fetch.OfflineError](err), is[*fetch.MissingError](err), is[*fetch.DownloadError](err), is[*oci.PushError](err), is[*nightly.ServerError](err):
 		return exitUnavailable
 	case is[*build.CompileError](err):
 		return exitSoftware

@@ -24,6 +24,8 @@ import (
 	"mkp2pimg/firmware-checks/remedy"
 	"mkp2pimg/images"
 	"mkp2pimg/internal/debian"
+	"mkp2pimg/internal/farm/lab"
+	"mkp2pimg/internal/farm/nightly"
 	"mkp2pimg/internal/fetch"
 	"mkp2pimg/internal/lock"
 	"mkp2pimg/internal/pipeline"
@@ -73,6 +75,8 @@ func TestExitCode(t *testing.T) {
 		{&remedy.StateError{Err: some}, exitData},
 		{&remedy.ChangedError{}, exitFailed},
 		{dataError{some}, exitData},
+		{&lab.Error{}, exitData},
+		{&nightly.ServerError{Err: some}, exitUnavailable},
 		{&fetch.NoSpaceError{}, exitIO},
 		{&fetch.CacheError{Err: some}, exitIO},
 		{syscall.ENOSPC, exitIO},

@@ -33,7 +33,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see \"%s --help\")", err, c.CommandPath())}
 	})
-	root.AddCommand(newBuild(), newFlash(), newPush(), newInspect(), newDiff(), newFetch(), newSmoke(), newPatch(), newDrivers(), newOptions(), newFacts(), newCheck(), newBenchCommand(), newACS(), newServe(), newExitCodes())
+	root.AddCommand(newBuild(), newFlash(), newPush(), newInspect(), newDiff(), newFetch(), newSmoke(), newPatch(), newDrivers(), newOptions(), newFacts(), newCheck(), newBenchCommand(), newACS(), newServe(), newFarm(), newExitCodes())
 	checkArgs(root)
 	return root
 }
@@ -73,17 +73,20 @@ func newExitCodes() *cobra.Command {
 		Short: "what the exit codes mean",
 		Long: `Exit codes of every command:
 
-    0  done; for smoke: no check failed; for check, bench: the machine is ready
+    0  done; for smoke: no check failed; for check, bench: the machine is ready;
+       for farm run: all machines are, and nothing is worse than before
     1  what was tested did not hold (smoke), peer-to-peer works slower or with a
-       risk (check, bench), two images differ (diff), or an error without its
-       own code
+       risk (check, bench), a machine is not ready or worse than before (farm
+       run), two images differ (diff), or an error without its own code
     2  something blocks peer-to-peer (check), its data does not arrive (bench)
-    3  it could not be told, or there are no two GPUs (check, bench)
+    3  it could not be told, or there are no two GPUs (check, bench, farm run):
+       a machine that did not come back, for example
    64  usage: an unknown command, flag, driver, kernel or machine, or a device
        that must not be written to
    65  data: a wrong checksum or signature, a damaged file, a source tree that
-       the edits do not fit
-   69  unavailable: a download or upload failed, or one is needed but not allowed (--offline)
+       the edits do not fit, a mistake in lab.yaml
+   69  unavailable: a download or upload failed, or one is needed but not allowed
+       (--offline); the farm's server does not answer, or refuses
    70  the compiler failed, or a mistake in this program
    71  the host forbids what is needed, such as user namespaces
    74  input/output: no space, or the cache, a file or a device can't be read or

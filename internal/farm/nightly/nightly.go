@@ -9,10 +9,12 @@ package nightly
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	checks "mkp2pimg/firmware-checks"
 	"mkp2pimg/internal/farm"
+	"mkp2pimg/internal/farm/export"
 	"mkp2pimg/internal/farm/power"
 )
 
@@ -34,7 +36,8 @@ type Settings struct {
 	PerGroup    int    // of a group; 0: any number
 	Attempts    int    // to start a machine
 	Deadline    time.Duration
-	Again       bool // machines with a complete report of this night too
+	Again       bool          // machines with a complete report of this night too
+	Poll        time.Duration // between questions to the server how far the runs are; 0: 5 s
 }
 
 // Limits of the parts of a night.
@@ -52,8 +55,7 @@ const (
 	// startAgain and armAgain are how long after an error it is tried again.
 	startAgain = time.Minute
 	armAgain   = 30 * time.Second
-	// poll is how often the server is asked how far the runs are.
-	poll = 5 * time.Second
+	poll       = 5 * time.Second
 	// askLimit bounds one question to the server, endLimit all that is to be undone
 	// at the end.
 	askLimit = 30 * time.Second
@@ -113,30 +115,29 @@ type Outcome struct {
 	Armed map[string]error
 }
 
-// Runs are the runs of all nodes. A node that made none has one that is lost and
-// has no ID, so that it is in every count.
-func (o Outcome) Runs() []farm.Run {
-	runs := make([]farm.Run, len(o.Results))
-	for i, r := range o.Results {
+// Export is the night for machines to read. Of a node that made more than one run
+// it has the last.
+func (o Outcome) Export() *export.Night {
+	var expected []export.Expected
+	var runs []farm.Run
+	for _, r := range o.Results {
+		e := export.Expected{Node: r.Node}
 		if r.Run != nil {
-			runs[i] = *r.Run
-			continue
+			runs = append(runs, *r.Run)
+		} else if r.Status == NotStarted {
+			e.Why = r.Why
 		}
-		runs[i] = farm.Run{
-			Node: r.Node, Night: o.Night, Source: farm.Network, State: farm.Lost, Why: r.Why, Started: r.Began, Ended: r.Ended,
-		}
+		expected = append(expected, e)
 	}
-	return runs
+	return export.New(o.Night, expected, runs)
 }
 
 // Count is how many nodes have one of some statuses.
 func (o Outcome) Count(of ...Status) int {
 	n := 0
 	for _, r := range o.Results {
-		for _, s := range of {
-			if r.Status == s {
-				n++
-			}
+		if slices.Contains(of, r.Status) {
+			n++
 		}
 	}
 	return n

@@ -13,6 +13,7 @@ import (
 
 	checks "mkp2pimg/firmware-checks"
 	"mkp2pimg/internal/farm"
+	"mkp2pimg/internal/farm/export"
 	"mkp2pimg/internal/farm/power"
 )
 
@@ -91,7 +92,7 @@ func TestNode(t *testing.T) {
 				assert.Equal(t, tt.notes, r.Notes)
 				assert.InDelta(t, tt.took.Minutes(), out.Ended.Sub(out.Began).Minutes(), 1)
 				assert.Empty(t, w.armed)
-				assert.Len(t, out.Runs(), 1)
+				assert.Len(t, out.Export().Nodes, 1)
 			})
 		})
 	}
@@ -143,11 +144,10 @@ func TestStartedByOthers(t *testing.T) {
 		assert.WithinDuration(t, out.Began.Add(7*time.Minute), out.Results[2].Ended, time.Minute)
 		assert.InDelta(t, 5*60, out.Ended.Sub(out.Began).Minutes(), 1)
 		assert.Empty(t, w.armed)
-		runs := out.Runs()
-		require.Len(t, runs, 3)
-		assert.Equal(t, farm.Run{
-			Node: "forgotten", Night: tonight, Source: farm.Network, State: farm.Lost, Why: out.Results[1].Why, Ended: out.Results[1].Ended,
-		}, runs[1])
+		nodes := out.Export().Nodes
+		require.Len(t, nodes, 3)
+		assert.Equal(t, export.Error, nodes[1].Status)
+		assert.Equal(t, "not started: "+out.Results[1].Why, nodes[1].Cases[0].Message)
 	})
 }
 

@@ -1,6 +1,7 @@
 package nightly
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -47,7 +48,8 @@ type attempt struct {
 func (d driver) run(ctx context.Context, n *night) {
 	attempts := make(chan attempt)
 	under := 0
-	tick := time.After(poll)
+	pause := cmp.Or(n.Poll, poll)
+	tick := time.After(pause)
 	for {
 		now := time.Now()
 		n.late(now)
@@ -68,7 +70,7 @@ func (d driver) run(ctx context.Context, n *night) {
 				n.startDone(a.st, a.note, a.err, time.Now())
 			}
 		case <-tick:
-			tick = time.After(poll)
+			tick = time.After(pause)
 			runs, err := d.ask(ctx)
 			if err == nil {
 				n.heard(runs, time.Now())

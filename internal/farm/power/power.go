@@ -117,3 +117,20 @@ func pause(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// Describe says how a node is started, in a few words.
+func Describe(node *lab.Node) string {
+	p := node.Power
+	switch {
+	case p == nil:
+		return "somebody else"
+	case p.Redfish != nil:
+		return "Redfish " + p.Redfish.URL.String()
+	case p.IPMI != nil:
+		return "ipmitool " + p.IPMI.Host
+	case p.WOL != nil:
+		return "Wake-on-LAN to " + p.WOL.Broadcast
+	default:
+		return strings.Join(p.Command, " ")
+	}
+}
