@@ -81,6 +81,10 @@ func (in *Intake) answer(w http.ResponseWriter, r *http.Request, m methods) (any
 		w.Header().Set("Allow", allowed)
 		return nil, refuse(http.StatusMethodNotAllowed, "this path takes %s", allowed)
 	}
+	if r.Method == http.MethodPost {
+		// Also of a request that is refused, net/http reads the body.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(in.grace)) // see paced
+	}
 	return h(w, r)
 }
 

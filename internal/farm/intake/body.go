@@ -16,20 +16,17 @@ import (
 // contentType is that of JSON lines.
 const contentType = "application/x-ndjson"
 
-// A body must arrive at minRate bytes per second on average, after grace.
-const (
-	grace   = 10 * time.Second
-	minRate = 16 << 10
-)
+// minRate is how fast a body must arrive on average, in bytes per second, once
+// [Intake.grace] is over.
+const minRate = 16 << 10
 
 // read returns the body of a request as it was sent, with at most limit bytes.
-func read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
-	p := &paced{body: r.Body, conn: http.NewResponseController(w), start: time.Now()}
+	p := &paced{body: r.Body, conn: http.NewResponseController(w), due: time.Now().Add(in.grace)}
 	data, err := io.ReadAll(http.MaxBytesReader(w, p, limit))
-	p.conn.SetReadDeadline(time.Time{}) //nolint:errcheck // as below
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -39,6 +36,9 @@ func read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	case err != nil:
 		return nil, delay(http.StatusServiceUnavailable, time.Second, "the body was cut short: %w", err)
 	}
+	// What is left of a body that is refused is read by net/http, in the time that was
+	// left for it; a body that is whole leaves the connection to the next request.
+	_ = p.conn.SetReadDeadline(time.Time{}) // as in Read
 	return data, nil
 }
 
@@ -48,15 +48,15 @@ func tooLarge(limit int64) error {
 
 // paced ends the reading of a body that comes too slowly.
 type paced struct {
-	body  io.ReadCloser
-	conn  *http.ResponseController
-	start time.Time
-	n     int64
+	body io.ReadCloser
+	conn *http.ResponseController
+	due  time.Time // of the first byte
+	n    int64
 }
 
 func (p *paced) Read(b []byte) (int, error) {
 	// A connection without deadlines is one of a test.
-	_ = p.conn.SetReadDeadline(p.start.Add(grace + time.Duration(p.n)*time.Second/minRate))
+	_ = p.conn.SetReadDeadline(p.due.Add(time.Duration(p.n) * time.Second / minRate))
 	n, err := p.body.Read(b)
 	p.n += int64(n)
 	return n, err

@@ -31,7 +31,7 @@ func (in *Intake) postChunk(w http.ResponseWriter, r *http.Request) (any, error)
 	if !isLines(r.Header.Get("Content-Type")) {
 		return nil, refuse(http.StatusUnsupportedMediaType, "Content-Type must be %s", contentType)
 	}
-	packed, err := read(w, r, MaxChunk+overhead)
+	packed, err := in.read(w, r, MaxChunk+overhead)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ type imported struct {
 }
 
 func (in *Intake) postImport(w http.ResponseWriter, r *http.Request) (any, error) {
-	packed, err := read(w, r, store.MaxReport+overhead)
+	packed, err := in.read(w, r, store.MaxReport+overhead)
 	if err != nil {
 		return nil, err
 	}

@@ -93,6 +93,8 @@ type Intake struct {
 	mux  *http.ServeMux
 	wake chan struct{} // there is something to judge
 	room chan struct{} // a place for each chunk that may be in memory unpacked
+	// grace is how long a body may take before it must arrive at minRate.
+	grace time.Duration
 }
 
 // maxUnpacked bounds the chunks that are in memory unpacked: 64 of 4 MiB.
@@ -118,7 +120,7 @@ func New(c Config) *Intake {
 	}
 	in := &Intake{
 		Config: c, mux: http.NewServeMux(),
-		wake: make(chan struct{}, 1), room: make(chan struct{}, maxUnpacked),
+		wake: make(chan struct{}, 1), room: make(chan struct{}, maxUnpacked), grace: 10 * time.Second,
 	}
 	in.route("/v1/runs/{run}/chunks/{seq}", methods{"POST": in.postChunk})
 	in.route("/v1/runs/{run}", methods{"GET": in.getRun})

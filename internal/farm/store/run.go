@@ -210,8 +210,8 @@ func (s *Store) Lose(ctx context.Context, id, why string, at time.Time) (bool, e
 
 // Import records a run that is over and came in another way than chunk by chunk.
 // Its ID must depend on nothing but the report, so that a report that is imported
-// twice is there once; fresh is false if it was there. A summary, if the run has
-// one, is recorded as well; otherwise the run is to be judged, see [Store.Unjudged].
+// twice is there once; fresh is false if it was there. A summary and changes, if the
+// run has them, are recorded as well; otherwise the run is to be judged, see [Store.Unjudged].
 func (s *Store) Import(ctx context.Context, r farm.Run, chunks []Chunk) (fresh bool, err error) {
 	packed := make([][]byte, len(chunks))
 	r.Chunks, r.Bytes = len(chunks), 0
@@ -232,7 +232,7 @@ func (s *Store) Import(ctx context.Context, r farm.Run, chunks []Chunk) (fresh b
 			sum := sha256.Sum256(c.Data)
 			return []any{key, i, sum[:], packed[i]}
 		})
-		if err != nil || r.Summary == nil {
+		if err != nil || r.Summary == nil && len(r.Changes) == 0 {
 			return err
 		}
 		return writeJudgement(ctx, tx, key, r.Node, Judgement{At: r.Ended, Chunks: r.Chunks, Summary: r.Summary, Changes: r.Changes})

@@ -48,7 +48,7 @@ CREATE TABLE runs (
 	worse     BIGINT NOT NULL DEFAULT 0    -- changes for the worse
 );
 CREATE INDEX runs_of_node ON runs (node, night, offered);
-CREATE INDEX runs_of_night ON runs (night, node, state, verdict, worse);
+CREATE INDEX runs_of_night ON runs (night, state, verdict, worse);
 CREATE INDEX runs_unfinished ON runs (deadline) WHERE state IN ('offered', 'running');
 CREATE INDEX runs_unjudged ON runs (updated) WHERE judged < chunks;
 

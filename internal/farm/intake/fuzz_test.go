@@ -1,0 +1,63 @@
+package intake
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/internal/farm"
+)
+
+// FuzzChunk sends bodies of all kinds: what is taken is what was sent, unpacked.
+func FuzzChunk(f *testing.F) {
+	good := chunks("gpu-1", 1)[0]
+	for _, encoding := range []string{"", "identity", "gzip", "zstd", "br"} {
+		f.Add(encoding, good)
+		f.Add(encoding, gzipped(good))
+		f.Add(encoding, zstded(good))
+		f.Add(encoding, []byte(nil))
+	}
+	f.Add("", good[:len(good)-5])
+	f.Add("", append(bytes.Clone(good), "\xff\x00\n"...))
+	f.Fuzz(func(t *testing.T, encoding string, body []byte) {
+		c, err := chunk(encoding, body)
+		if err != nil {
+			var p *problem
+			require.True(t, errors.As(err, &p))
+			assert.Contains(t, []int{400, 413, 415}, p.status)
+			assert.Zero(t, p.retry)
+			return
+		}
+		assert.LessOrEqual(t, len(c.Data), MaxChunk)
+		assert.True(t, bytes.HasSuffix(c.Data, []byte("\n")))
+		if encoding == "" || encoding == "identity" {
+			assert.Equal(t, body, c.Data)
+		}
+	})
+}
+
+// FuzzImport takes files of all kinds in, and has them judged.
+func FuzzImport(f *testing.F) {
+	l := newLab(&testing.T{}, f.TempDir()+"/farm.db")
+	good := chunks("gpu-1", 1)[0]
+	f.Add("gpu-1", good)
+	f.Add("", bytes.ReplaceAll(good, []byte("\n"), []byte("\r\nusb 1-1: \xff\x00\n")))
+	f.Add("gpu-\x00", good)
+	f.Add("gpu-1", good[:len(good)/2])
+	f.Fuzz(func(t *testing.T, node string, text []byte) {
+		r, _, err := l.Import(t.Context(), farm.Serial, node, text)
+		if err != nil {
+			var p *ImportError
+			require.True(t, errors.As(err, &p), "%v", err)
+			return
+		}
+		_, err = l.judgeSome(t.Context())
+		require.NoError(t, err)
+		l.t = t
+		assert.Equal(t, string(text), l.stored(r.ID))
+		assert.NotContains(t, l.log.String(), "panic")
+	})
+}
