@@ -50,6 +50,6 @@ func TestAgreesWithNVIDIASMI(t *testing.T) {
 		assert.Equal(t, cell(option), pair.Status[index].String(), option)
 	}
 	assert.Regexp(t, `^NV\d+$`, cell("-m"))
-	assert.Equal(t, rm.PathNVLink, pair.Path)
+	assert.Equal(t, rm.NVLink, pair.Path)
 	assert.Contains(t, text(checks.Run(f)), "P2P-PREDICTION pass: driver 580.159.04: NVLink if NVLink joins the GPUs")
 }
