@@ -15,11 +15,11 @@ import (
 	"time"
 	"unicode"
 
-	"mkp2pimg/initramfs/p2pinit/deliver/delivertest"
-	"mkp2pimg/initramfs/p2pinit/params"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/initramfs/p2pinit/deliver/delivertest"
+	"mkp2pimg/initramfs/p2pinit/params"
 )
 
 func soon(int, error) time.Duration { return time.Millisecond }

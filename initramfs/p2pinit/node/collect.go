@@ -40,18 +40,17 @@ func (n *Node) collect() {
 	}
 	n.collector = deliver.NewCollector(n.params.Collect, n.params.Token)
 	n.collector.Client = n.client
-	n.collector.Connect = func(ctx context.Context) error {
-		_, err := n.connect(ctx, true)
-		return err
-	}
+	n.collector.Connect = func(ctx context.Context) error { return n.connect(ctx, true) }
 	n.collector.Delay = n.pace.delay
 	n.report.Attach("server "+n.params.Collect.Redacted(), n.collector)
 }
 
 // deliverBefore has the farm's server hold the report up to the start of a stage
-// from which the machine may not come back. It waits a little for this at most.
+// from which the machine may not come back. It waits a little for this at most, and
+// not where p2p.plan has the stage do nothing.
 func (n *Node) deliverBefore(ctx context.Context, s stage.Stage) {
-	if n.collector == nil || n.params.Plan != params.Full || !slices.Contains(risky, cmp.Or(s.Kind, s.Name)) {
+	kind := cmp.Or(s.Kind, s.Name)
+	if n.collector == nil || !slices.Contains(risky, kind) || n.params.Plan != params.Full && kind != "acs" {
 		return
 	}
 	n.flush()
@@ -108,20 +107,20 @@ func (n *Node) wait(ctx context.Context, limit time.Duration) error {
 
 // connect sets the network up, unless it is up and this is not to be done anew. Of
 // several at the same time one does it.
-func (n *Node) connect(ctx context.Context, anew bool) (string, error) {
+func (n *Node) connect(ctx context.Context, anew bool) error {
 	select {
 	case n.network <- struct{}{}:
 		defer func() { <-n.network }()
 	case <-ctx.Done():
-		return "", ctx.Err()
+		return ctx.Err()
 	}
 	if n.up != "" && !anew {
-		return n.up, nil
+		return nil
 	}
 	up, err := n.System.Network(ctx)
 	if err == nil && up != n.up {
 		n.up = up
 		n.report.Log(report.Info, "network: %s", up)
 	}
-	return up, err
+	return err
 }

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"mkp2pimg/initramfs/layout"
 	"mkp2pimg/initramfs/p2pinit/deliver/delivertest"
 	"mkp2pimg/internal/report"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // quick is a pace for tests whose server is never away for good.

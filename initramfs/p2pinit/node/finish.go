@@ -41,7 +41,7 @@ func (n *Node) conclude(ctx context.Context, t *stage.Task) error {
 // went well.
 func (n *Node) sendWhole(ctx context.Context, t *stage.Task) string {
 	t.Doing("setting the network up")
-	_, err := n.connect(ctx, false)
+	err := n.connect(ctx, false)
 	if err == nil {
 		t.Doing("sending the report to %s", n.params.Report.Redacted())
 		err = n.put(ctx)
@@ -163,7 +163,7 @@ const longest = 16
 func (n *Node) tryOnceMore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, insistTry)
 	defer cancel()
-	if _, err := n.connect(ctx, true); err != nil {
+	if err := n.connect(ctx, true); err != nil {
 		return err
 	}
 	return n.put(ctx)
