@@ -85,7 +85,7 @@ func writeSummary(ctx context.Context, tx *sql.Tx, run int64, j Judgement) error
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE runs SET judged = $2, judged_at = $3, said = $4, verdict = $5, reason = $6, driver = $7,
 		kernel = $8, product = $9, settings = $10, worst = $11, worse = $12 WHERE key = $1`,
-		run, j.Chunks, micro(j.At), flag(j.Summary != nil), clean(string(sum.Verdict)), clean(sum.Reason), clean(sum.Driver), clean(sum.Kernel),
+		run, j.Chunks, micro(j.At), flag(j.Summary != nil), cleanKey(string(sum.Verdict)), clean(sum.Reason), clean(sum.Driver), clean(sum.Kernel),
 		clean(sum.Product), clean(settings), worst, worse)
 	if err != nil {
 		return err

@@ -98,7 +98,7 @@ func (s *Store) Pin(ctx context.Context, b farm.Baseline) error {
 		if err := touch(ctx, tx, farm.Node{Name: b.Node}); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM baselines WHERE node = $1 AND key = $2 AND by_hand = 1`, b.Node, b.Key); err != nil {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM baselines WHERE node = $1 AND key = $2 AND by_hand = 1`, b.Node, cleanKey(b.Key)); err != nil {
 			return err
 		}
 		return insertBaselines(ctx, tx, true, []farm.Baseline{b})
@@ -109,14 +109,14 @@ func (s *Store) Pin(ctx context.Context, b farm.Baseline) error {
 // anew. There being nothing is no error.
 func (s *Store) Unpin(ctx context.Context, node, key string) error {
 	return s.change(ctx, "unpin a baseline of "+node, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM baselines WHERE node = $1 AND key = $2 AND pinned = 1`, node, key)
+		_, err := tx.ExecContext(ctx, `DELETE FROM baselines WHERE node = $1 AND key = $2 AND pinned = 1`, node, cleanKey(key))
 		return err
 	})
 }
 
 func insertBaselines(ctx context.Context, tx *sql.Tx, byHand bool, all []farm.Baseline) error {
 	return insert(ctx, tx, "baselines (by_hand, "+baselineColumns+")", all, func(_ int, b farm.Baseline) []any {
-		return []any{flag(byHand), b.Node, clean(b.Key), flag(b.Pinned), clean(b.Unit), finite(b.Median), finite(b.MAD), b.Runs}
+		return []any{flag(byHand), b.Node, cleanKey(b.Key), flag(b.Pinned), clean(b.Unit), finite(b.Median), finite(b.MAD), b.Runs}
 	})
 }
 

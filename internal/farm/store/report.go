@@ -1,15 +1,11 @@
 package store
 
 import (
-	"archive/tar"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-
-	"mkp2pimg/internal/farm"
 )
 
 // Report returns a reader of the report of a run, byte for byte as far as it had
@@ -59,61 +55,4 @@ func (r *reportReader) Read(p []byte) (int, error) {
 	n := copy(p, r.left)
 	r.left = r.left[n:]
 	return n, nil
-}
-
-// Export writes the runs that a query selects as a tar archive, the newest night
-// first: of each run ID/run.json, a [farm.Run] with all that is known about it,
-// and ID/report.jsonl, unless it was removed. Limit is of the runs of a night.
-func (s *Store) Export(ctx context.Context, w io.Writer, q Query) error {
-	q.Whole = true
-	where, args := q.where()
-	rows, err := s.r.QueryContext(ctx, `SELECT DISTINCT night FROM runs WHERE `+where+` ORDER BY night DESC`, args...)
-	nights, err := collect(rows, err, func(scan func(...any) error) (night string, err error) {
-		err = scan(&night)
-		return night, err
-	})
-	if err != nil {
-		return s.explain("read nights", err)
-	}
-	archive := tar.NewWriter(w)
-	for _, q.Night = range nights {
-		runs, err := s.Runs(ctx, q)
-		if err != nil {
-			return err
-		}
-		for _, r := range runs {
-			if err := s.exportRun(ctx, archive, r); err != nil {
-				return fmt.Errorf("export run %s: %w", r.ID, err)
-			}
-		}
-	}
-	return archive.Close()
-}
-
-func (s *Store) exportRun(ctx context.Context, w *tar.Writer, r farm.Run) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	head := tar.Header{Name: r.ID + "/run.json", Mode: 0o644, Size: int64(len(text)), ModTime: r.Updated}
-	if err := w.WriteHeader(&head); err != nil {
-		return err
-	}
-	if _, err := w.Write(text); err != nil {
-		return err
-	}
-	body, err := s.Report(ctx, r.ID)
-	if errors.Is(err, ErrRemoved) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	// A run that is under way may have grown since it was read.
-	head.Name, head.Size = r.ID+"/report.jsonl", r.Bytes
-	if err := w.WriteHeader(&head); err != nil {
-		return err
-	}
-	_, err = io.CopyN(w, body, r.Bytes)
-	return err
 }

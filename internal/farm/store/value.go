@@ -57,6 +57,16 @@ func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
+// maxKey bounds a text that is in an index, in bytes: PostgreSQL takes rows of
+// 2704 there (BTMaxItemSize of access/nbtree.h).
+const maxKey = 1000
+
+// cleanKey is clean for a text that is in an index.
+func cleanKey(s string) string {
+	s = clean(s)
+	return strings.ToValidUTF8(s[:min(len(s), maxKey)], "")
+}
+
 // toJSON is for values that can't fail: texts, and slices and maps of them.
 func toJSON(v any) string {
 	text, err := json.Marshal(v)
