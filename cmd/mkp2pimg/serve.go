@@ -22,7 +22,6 @@ import (
 	"mkp2pimg/internal/farm"
 	"mkp2pimg/internal/farm/boot"
 	"mkp2pimg/internal/farm/intake"
-	farmjudge "mkp2pimg/internal/farm/judge"
 	"mkp2pimg/internal/farm/lab"
 	"mkp2pimg/internal/farm/page"
 	"mkp2pimg/internal/farm/store"
@@ -124,7 +123,7 @@ func serve(ctx context.Context, o *serveOptions, stderr io.Writer) error {
 	}
 	s.intake = intake.New(intake.Config{
 		Store: s.store, Log: s.log, Admin: s.admin,
-		Judge:  intake.Judge{Summarise: farmjudge.Summarise, Compare: farmjudge.Judge, Learn: farmjudge.Learn, Depth: farmjudge.Depth},
+		Judge:  judgement,
 		Night:  func(t time.Time) string { return s.lab.Load().Night(t) },
 		Known:  func(name string) bool { _, ok := s.lab.Load().Named(name); return ok },
 		Retain: store.Policy{Reports: l.Retention.Reports, Summaries: l.Retention.Runs},

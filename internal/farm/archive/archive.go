@@ -198,17 +198,18 @@ func parse(text []byte) (l line, err error) {
 	case l.Run != nil && l.Node == nil && l.Baseline == nil:
 		return l, l.checkRun()
 	case l.Node != nil && l.Baseline == nil && l.Run == nil:
-		return l, checkName(l.Node.Name)
+		return l, CheckName(l.Node.Name)
 	case l.Baseline != nil && l.Node == nil && l.Run == nil:
 		if l.Baseline.Key == "" {
 			return l, errors.New("a baseline without a key")
 		}
-		return l, checkName(l.Baseline.Node)
+		return l, CheckName(l.Baseline.Node)
 	}
 	return l, errors.New("a line holds one of node, baseline and run")
 }
 
-func checkName(s string) error {
+// CheckName tells whether a node may have a name.
+func CheckName(s string) error {
 	if !name.MatchString(s) {
 		return fmt.Errorf("%q is no name of a node", s)
 	}
@@ -232,7 +233,7 @@ func (l *line) checkRun() error {
 	if len(l.Report)+len(l.Raw) > store.MaxReport {
 		return fmt.Errorf("run %s: %w", r.ID, store.ErrTooLarge)
 	}
-	return checkName(r.Node)
+	return CheckName(r.Node)
 }
 
 // record records a line.
