@@ -217,6 +217,10 @@ func FuzzAnswer(f *testing.F) {
 		f.Add(packet(f, dhcpv4.MessageTypeDiscover, c.options...).ToBytes(), false, dhcpPort)
 		f.Add(packet(f, dhcpv4.MessageTypeRequest, c.options...).ToBytes(), true, pxePort)
 	}
+	for _, data := range firmwarePackets(f) {
+		f.Add(data, true, dhcpPort)
+		f.Add(data, false, pxePort)
+	}
 	f.Fuzz(func(t *testing.T, data []byte, full bool, port int) {
 		m, err := dhcpv4.FromBytes(data)
 		if err != nil {

@@ -33,9 +33,9 @@ type Listener struct {
 
 // Listen opens the sockets that lab.yaml asks for. With its mode off there are
 // none. It changes nothing until Serve runs.
-func (s *Service) Listen(p Ports) (l *Listener, err error) {
+func (s *Service) Listen(p Ports) (_ *Listener, err error) {
 	st := s.state.Load()
-	l = &Listener{s: s, conns: map[int]net.PacketConn{}}
+	l := &Listener{s: s, conns: map[int]net.PacketConn{}}
 	if st.DHCP.Mode == lab.Off {
 		return l, nil
 	}
