@@ -20,6 +20,7 @@ import (
 	"mkp2pimg/internal/farm/archive"
 	"mkp2pimg/internal/farm/intake"
 	"mkp2pimg/internal/farm/lab"
+	"mkp2pimg/internal/farm/nightly"
 	"mkp2pimg/internal/farm/store"
 )
 
@@ -48,7 +49,7 @@ reports to a server instead. FILE - is the standard input.`,
   zstdcat farm.jsonl.zst | mkp2pimg farm import --store postgres://farm@db/farm -`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return o.run(c.Context(), args, c.InOrStdin(), c.OutOrStdout())
+			return o.run(c.Context(), args, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	f := c.Flags()
@@ -57,16 +58,18 @@ reports to a server instead. FILE - is the standard input.`,
 	f.StringVar(&o.tokenFile, "token-file", "", "with --server: file with its admin token, in place of lab.yaml's")
 	f.StringVar(&o.node, "node", "", "the machine that the reports are of, if they do not say, or say something else")
 	f.StringVar(&o.source, "source", string(farm.Stick), "where the reports come from: stick or serial")
-	c.MarkFlagsMutuallyExclusive("store", "server")
 	return c
 }
 
 // importer takes one report in.
 type importer func(ctx context.Context, text []byte) (run farm.Run, fresh bool, err error)
 
-func (o *importOptions) run(ctx context.Context, files []string, stdin io.Reader, stdout io.Writer) (err error) {
+func (o *importOptions) run(ctx context.Context, files []string, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	if s := farm.Source(o.source); s != farm.Stick && s != farm.Serial {
 		return usageError{fmt.Errorf("--source %s: want %s or %s", o.source, farm.Stick, farm.Serial)}
+	}
+	if o.store != "" && o.server != "" {
+		return usageError{errors.New("--store and --server are two places to import to: give one")}
 	}
 	take, s := importer(nil), (*store.Store)(nil)
 	if o.server != "" {
@@ -75,7 +78,7 @@ func (o *importOptions) run(ctx context.Context, files []string, stdin io.Reader
 		var l *lab.Lab
 		if s, l, err = o.open(ctx, true); err == nil {
 			defer func() { err = errors.Join(err, s.Close()) }()
-			in := o.intake(s, l)
+			in := o.intake(s, l, stderr)
 			defer func() { err = errors.Join(err, in.Settle(ctx)) }()
 			take = func(ctx context.Context, text []byte) (farm.Run, bool, error) {
 				return in.Import(ctx, farm.Source(o.source), o.node, text)
@@ -95,9 +98,9 @@ func (o *importOptions) run(ctx context.Context, files []string, stdin io.Reader
 }
 
 // intake takes reports in without a server.
-func (o *importOptions) intake(s *store.Store, l *lab.Lab) *intake.Intake {
+func (o *importOptions) intake(s *store.Store, l *lab.Lab, stderr io.Writer) *intake.Intake {
 	return intake.New(intake.Config{
-		Store: s, Judge: judgement, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Store: s, Judge: judgement, Log: slog.New(slog.NewTextHandler(stderr, nil)),
 		Night: func(t time.Time) string {
 			if l == nil {
 				return t.Format(time.DateOnly)
@@ -198,20 +201,25 @@ func (o *importOptions) sender() (importer, error) {
 		}
 		req.Header.Set("Authorization", "Bearer "+client.Token)
 		req.Header.Set("Content-Type", "application/x-ndjson")
+		request := "POST " + u.Redacted()
 		resp, err := client.HTTP.Do(req)
 		if err != nil {
-			return answer.Run, false, fmt.Errorf("%w; is the farm's server running, and is its URL right?", err)
+			var outer *url.Error
+			if errors.As(err, &outer) {
+				err = outer.Err // method and URL are said already
+			}
+			return answer.Run, false, &nightly.ServerError{Request: request, Err: err}
 		}
 		defer resp.Body.Close()
-		// The answer is a run with its findings; an error is said below.
-		bad := json.NewDecoder(io.LimitReader(resp.Body, 16<<20)).Decode(&answer)
+		const largest = 16 << 20 // a run with its findings
+		bad := json.NewDecoder(io.LimitReader(resp.Body, largest)).Decode(&answer)
 		switch {
 		case resp.StatusCode == http.StatusBadRequest:
 			return answer.Run, false, dataError{fmt.Errorf("the server does not take it: %s", answer.Error)}
 		case resp.StatusCode/100 != 2:
-			return answer.Run, false, fmt.Errorf("POST %s: %s: %s", u.Redacted(), resp.Status, answer.Error)
+			return answer.Run, false, &nightly.ServerError{Request: request, Status: resp.StatusCode, Answer: answer.Error}
 		case bad != nil:
-			return answer.Run, false, fmt.Errorf("POST %s: the answer is no JSON of a farm's server: %w", u.Redacted(), bad)
+			return answer.Run, false, &nightly.ServerError{Request: request, Err: fmt.Errorf("the answer is no JSON of a farm's server: %w", bad)}
 		}
 		return answer.Run, answer.Fresh, nil
 	}, nil
