@@ -18,9 +18,9 @@ func BenchmarkPages(b *testing.B) {
 	const nodes, nights = 2000, 90
 	s := openStore(b)
 	storetest.Seed(b, s, nodes, nights)
-	l := &lab.Lab{Clock: lab.Clock{Begins: 18 * time.Hour, Zone: time.UTC}}
+	l := newLabFile()
 	for i := range nodes {
-		l.Nodes = append(l.Nodes, lab.Node{Name: storetest.NodeName(i), Group: "rack-" + storetest.NodeName(i / 40)})
+		l.Nodes = append(l.Nodes, lab.Node{Name: storetest.NodeName(i), Group: "rack-" + storetest.NodeName(i/40)})
 	}
 	night := storetest.LastNight.Format(time.DateOnly)
 	runs, err := s.History(b.Context(), storetest.NodeName(0), 1)

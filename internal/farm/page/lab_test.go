@@ -50,7 +50,7 @@ const nights = 24
 // that is made of the facts of a fixture and of figures that are made up.
 func newLab(t testing.TB) testLab {
 	t.Helper()
-	l := testLab{Lab: &lab.Lab{Clock: lab.Clock{Begins: 18 * time.Hour, Zone: time.UTC}}, Store: openStore(t)}
+	l := testLab{Lab: newLabFile(), Store: openStore(t)}
 	var imports errgroup.Group // at once, since they share commits
 	var lasts []func()
 	for _, m := range []machine{
@@ -81,6 +81,11 @@ func newLab(t testing.TB) testLab {
 	l.Lab.Nodes = append(l.Lab.Nodes, lab.Node{Name: "r3-n01", Group: "rack-3"})
 	l.serve(t)
 	return l
+}
+
+// newLabFile is the description of a lab.
+func newLabFile(nodes ...lab.Node) *lab.Lab {
+	return &lab.Lab{Clock: lab.Clock{Begins: 18 * time.Hour, Zone: time.UTC}, Nodes: nodes}
 }
 
 func openStore(t testing.TB) *store.Store {
@@ -118,7 +123,7 @@ func (m machine) fill(t testing.TB, s *store.Store) (runs []farm.Run, last func(
 	found := checks.Run(f)
 	serial := strings.ToUpper(strings.ReplaceAll(m.name, "-", ""))
 	require.NoError(t, s.Touch(t.Context(), farm.Node{Name: m.name, MAC: "52:54:00:12:34:" + m.name[len(m.name)-2:], Serial: "S" + serial, UUID: "4c4c4544-0051-3510-8057-b4c04f4b3233", FirstSeen: now.AddDate(0, -2, 0)}))
-	random := rand.New(rand.NewPCG(1, uint64(len(m.name)+int(m.name[4])*7+int(m.name[5]))))
+	random := newRandom()
 	var history []farm.Run
 	for back := nights - 1; back >= 0; back-- {
 		at := now.AddDate(0, 0, -back).Add(-3 * time.Hour)
@@ -155,6 +160,9 @@ func (m machine) fill(t testing.TB, s *store.Store) (runs []farm.Run, last func(
 	}
 	return runs, last
 }
+
+// newRandom is where the noise of figures comes from, the same each time.
+func newRandom() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
 // deliver appends lines to a run, some at a time.
 func deliver(t testing.TB, s *store.Store, run string, lines [][]byte, at time.Time) {

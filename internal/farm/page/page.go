@@ -166,9 +166,6 @@ type frame struct {
 
 func (h *handler) frame(r *http.Request, title, here string) frame {
 	f := frame{Title: title, Here: here, Back: r.URL.RequestURI(), Admin: h.admin(r), Now: h.now(), Zone: h.Lab.Clock.Zone}
-	if f.Zone == nil {
-		f.Zone = time.UTC
-	}
 	if c, err := r.Cookie(themeCookie); err == nil && themes[c.Value] {
 		f.Theme = c.Value
 	}

@@ -70,7 +70,8 @@ func (s series) SVG() template.HTML {
 		top = max(top, s.Base.Median)
 	}
 	step := nice(top / 4)
-	top = step * math.Ceil(top*1.02/step)
+	ticks := int(math.Ceil(top / step * 1.02)) // few, whatever top is
+	top = step * float64(ticks)
 	span := max(s.dayLast.Sub(s.dayFirst).Hours(), 24)
 	x := func(at time.Time) float64 { return plotLeft + innerWidth*at.Sub(s.dayFirst).Hours()/span }
 	y := func(v float64) float64 { return plotTop + innerHeight*(1-min(max(v/top, 0), 1)) }
@@ -82,7 +83,8 @@ func (s series) SVG() template.HTML {
 		fmt.Fprintf(&b, `<rect class="band" x="%d" y="%.1f" width="%d" height="%.1f"/>`, plotLeft, high, innerWidth, max(low-high, 1))
 		fmt.Fprintf(&b, `<line class="median" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`, plotLeft, plotLeft+innerWidth, y(s.Base.Median), y(s.Base.Median))
 	}
-	for v := 0.0; v <= top+step/2; v += step {
+	for i := range ticks + 1 {
+		v := step * float64(i)
 		fmt.Fprintf(&b, `<line class="axis" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text class="end" x="%d" y="%.1f">%g</text>`,
 			plotLeft, plotLeft+innerWidth, y(v), y(v), plotLeft-6, y(v)+4, v)
 	}
@@ -161,6 +163,10 @@ func (s series) Words() string {
 	return text
 }
 
+// absurd is more than a figure can be, in any of the units. A report may claim
+// anything, and a drawing has to end.
+const absurd = 1e12
+
 // allSeries are the series of a way, or of the latencies if w is zero, in the
 // order of the pairs; runs are the newest first.
 func allSeries(runs []farm.Run, base []farm.Baseline, w way) []series {
@@ -191,8 +197,11 @@ func allSeries(runs []farm.Run, base []farm.Baseline, w way) []series {
 			case wayOf(p) != w:
 				continue
 			}
-			if _, bad := spoilt[measure.Verdict(p.Verdict)]; bad || value <= 0 {
+			if !verified(p) || value <= 0 || value > absurd {
 				value = math.NaN()
+			}
+			if p.Ceiling > absurd {
+				p.Ceiling = 0
 			}
 			i, ok := index[key]
 			if !ok {

@@ -203,22 +203,22 @@ func orMore(v *float64) float64 {
 
 // natural compares names so that node-9 comes before node-10.
 func natural(a, b string) int {
-	for a != "" && b != "" {
-		na, nb := digits(a), digits(b)
-		if na > 0 && nb > 0 {
-			x, y := strings.TrimLeft(a[:na], "0"), strings.TrimLeft(b[:nb], "0")
-			if c := cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y)); c != 0 {
+	x, y := a, b
+	for x != "" && y != "" {
+		if m, n := digits(x), digits(y); m > 0 && n > 0 {
+			v, w := strings.TrimLeft(x[:m], "0"), strings.TrimLeft(y[:n], "0")
+			if c := cmp.Or(cmp.Compare(len(v), len(w)), cmp.Compare(v, w)); c != 0 {
 				return c
 			}
-			a, b = a[na:], b[nb:]
+			x, y = x[m:], y[n:]
 			continue
 		}
-		if a[0] != b[0] {
-			return cmp.Compare(a[0], b[0])
+		if x[0] != y[0] {
+			return cmp.Compare(x[0], y[0])
 		}
-		a, b = a[1:], b[1:]
+		x, y = x[1:], y[1:]
 	}
-	return cmp.Compare(len(a), len(b))
+	return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(a, b))
 }
 
 // digits is how many digits a text begins with.
