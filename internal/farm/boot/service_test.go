@@ -94,21 +94,21 @@ nodes:
   - {name: c, serial: "CZ 1", boot: armed}
 `
 
-// template is an image that is made once.
-var template string
+// pattern is an image that is made once.
+var pattern string
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if template != "" {
-		os.RemoveAll(template)
+	if pattern != "" {
+		os.RemoveAll(pattern)
 	}
 	os.Exit(code)
 }
 
-// newImage copies the template.
+// newImage copies the pattern.
 func newImage(t *testing.T) string {
 	t.Helper()
-	if template == "" {
+	if pattern == "" {
 		loaders := t.TempDir()
 		for name, content := range map[string]string{"usr/lib/ipxe/undionly.kpxe": "bios", "boot/ipxe.efi": "MZ efi", "usr/lib/ipxe/snponly.efi": "MZ snp"} {
 			require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(loaders, name)), 0o755))
@@ -118,10 +118,10 @@ func newImage(t *testing.T) string {
 		require.NoError(t, err)
 		_, err = imagestest.Netboot(t, pxe.Media(sandbox.Root{Dir: loaders})...).Write(t.Context(), filepath.Join(dir, "out"))
 		require.NoError(t, err)
-		template = dir
+		pattern = dir
 	}
 	dir := filepath.Join(t.TempDir(), "out")
-	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(template, "out"))))
+	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(pattern, "out"))))
 	return dir
 }
 
