@@ -50,7 +50,9 @@ func (in *Intake) postChunk(w http.ResponseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	in.judgeSoon()
+	if p.Complete {
+		in.judgeSoon()
+	}
 	return p, nil
 }
 

@@ -26,8 +26,6 @@ import (
 	"mkp2pimg/internal/report"
 )
 
-func TestMain(m *testing.M) { storetest.Main(m) }
-
 const (
 	adminToken = "the-token-of-the-administrator"
 	nodeToken  = "Zm9yLXRlc3RzLW9ubHktMzItYnl0ZXMtbG9uZy1hYmM"
@@ -129,13 +127,7 @@ func (l *lab) run(id string) farm.Run {
 // settle judges all that can be judged now.
 func (l *lab) settle() {
 	l.t.Helper()
-	for {
-		n, err := l.judgeSome(context.Background())
-		require.NoError(l.t, err)
-		if n == 0 {
-			return
-		}
-	}
+	require.NoError(l.t, l.Settle(context.Background()))
 }
 
 // lines is a report in its lines.

@@ -54,7 +54,7 @@ func FuzzImport(f *testing.F) {
 			require.True(t, errors.As(err, &p), "%v", err)
 			return
 		}
-		_, err = l.judgeSome(t.Context())
+		_, _, err = l.judgeSome(t.Context())
 		require.NoError(t, err)
 		l.t = t
 		assert.Equal(t, string(text), l.stored(r.ID))

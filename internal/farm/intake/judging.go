@@ -19,9 +19,12 @@ const (
 	// batch is how many runs are judged before it is looked again what is most
 	// urgent: runs that are over.
 	batch = 20
+	// rest is how long, for the time that it took to judge runs under way, others come
+	// first: four fifths of a processor.
+	rest = 4
 )
 
-// judgeSoon has the runs judged of which something has arrived.
+// judgeSoon has a run judged that is over.
 func (in *Intake) judgeSoon() {
 	select {
 	case in.wake <- struct{}{}:
@@ -33,38 +36,65 @@ func (in *Intake) judgeSoon() {
 // alone, so that nothing is forgotten when the server is killed.
 func (in *Intake) judgeAll(ctx context.Context) {
 	for ctx.Err() == nil {
-		n, err := in.judgeSome(ctx)
+		began := time.Now()
+		all, over, err := in.judgeSome(ctx)
 		if err != nil && ctx.Err() == nil {
 			in.Log.Error("runs could not be judged; it is tried again", "error", err)
 		}
-		if n > 0 && err == nil {
+		wake, pause := in.wake, live
+		switch {
+		case err != nil:
+			wake = nil
+		case over > 0:
 			continue
+		case all > 0:
+			pause = rest * time.Since(began)
 		}
 		select {
-		case <-in.wake:
-		case <-time.After(live):
+		case <-wake:
+		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// judgeSome judges the most urgent runs, and returns how many.
-func (in *Intake) judgeSome(ctx context.Context) (int, error) {
+// judgeSome judges the most urgent runs. It returns how many, and how many of them
+// are over.
+func (in *Intake) judgeSome(ctx context.Context) (all, over int, err error) {
 	runs, err := in.Store.Unjudged(ctx, batch, in.Now().Add(-live))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, r := range runs {
 		j, err := in.judge(ctx, r)
 		if err == nil {
-			err = in.Store.Judge(ctx, r.ID, j)
+			err = in.record(ctx, r, j)
 		}
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return 0, fmt.Errorf("run %s of %s: %w", r.ID, r.Node, err)
+		if err != nil && !errors.Is(err, store.ErrNotFound) { // it was removed meanwhile
+			return all, over, fmt.Errorf("run %s of %s: %w", r.ID, r.Node, err)
+		}
+		all++
+		if r.State.Over() {
+			over++
 		}
 	}
-	return len(runs), nil
+	return all, over, nil
 }
+
+// record keeps a judgement. Where the store takes everything but this one, its place
+// is taken by one that says so: no run must keep others from being judged.
+func (in *Intake) record(ctx context.Context, r farm.Run, j store.Judgement) error {
+	err := in.Store.Judge(ctx, r.ID, j)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	in.Log.Error("a judgement could not be kept", "run", r.ID, "node", r.Node, "error", err)
+	j.Summary, j.Changes, j.Baselines = unjudgeable, nil, nil
+	return in.Store.Judge(ctx, r.ID, j)
+}
+
+// unjudgeable is the summary of a report that can't be judged.
+var unjudgeable = &farm.Summary{Reason: "the report could not be judged: see the server's log"}
 
 // judge reads the report of a run as far as it has arrived. A run under way is not
 // compared with others yet.
@@ -74,7 +104,7 @@ func (in *Intake) judge(ctx context.Context, r farm.Run) (j store.Judgement, err
 		// A report that breaks this must not keep all others from being judged.
 		if p := recover(); p != nil {
 			in.Log.Error("a report broke its judgement", "run", r.ID, "node", r.Node, "panic", p, "stack", string(debug.Stack()))
-			j.Summary, j.Changes, j.Baselines = &farm.Summary{Reason: "the report could not be judged: see the server's log"}, nil, nil
+			j.Summary, j.Changes, j.Baselines = unjudgeable, nil, nil
 		}
 	}()
 	told, err := in.parse(ctx, r.ID)

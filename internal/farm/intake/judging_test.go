@@ -35,7 +35,7 @@ func TestJudging(t *testing.T) {
 		l.settle()
 		r = l.run(run)
 		assert.Equal(t, checks.VerdictBlocked, r.Summary.Verdict, "at once, since it is over")
-		n, err := l.judgeSome(context.Background())
+		n, _, err := l.judgeSome(context.Background())
 		require.NoError(t, err)
 		assert.Zero(t, n, "a run is judged once")
 	})
@@ -88,6 +88,16 @@ func TestReportThatBreaksJudgement(t *testing.T) {
 	assert.Equal(t, checks.VerdictBlocked, l.run(good).Summary.Verdict)
 	assert.Contains(t, l.log.String(), "index out of range")
 	assert.Equal(t, string(chunks("gpu-1", 1)[0]), l.stored(broken))
+}
+
+func TestJudgementThatCannotBeKept(t *testing.T) {
+	l := newLab(t, sqlite(t))
+	run := l.offer("gpu-1")
+	require.Equal(t, 200, l.post(run, "0", chunks("gpu-1", 1)[0]).Code)
+	l.Judge.Learn = func([]farm.Run, []farm.Baseline) []farm.Baseline { return []farm.Baseline{{Key: "a"}, {Key: "a"}} } // two of a key
+	l.settle()
+	assert.Equal(t, unjudgeable, l.run(run).Summary)
+	assert.Contains(t, l.log.String(), "a judgement could not be kept")
 }
 
 func TestPinnedByHandGoesBeforeLabYAML(t *testing.T) {

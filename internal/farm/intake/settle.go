@@ -6,7 +6,7 @@ import "context"
 // who import without a server.
 func (in *Intake) Settle(ctx context.Context) error {
 	for {
-		n, err := in.judgeSome(ctx)
+		n, _, err := in.judgeSome(ctx)
 		if n == 0 || err != nil {
 			return err
 		}
