@@ -209,17 +209,19 @@ func (l *learner) normal() (farm.Baseline, bool) {
 	return baseline(l.key, l.window), true
 }
 
-func (l *learner) add(v float64) {
+// add takes a value, and says where it is: see judged.
+func (l *learner) add(v float64) (side int) {
 	if b, ok := l.normal(); ok {
-		switch judged(b, v) {
-		case -1:
-			l.better = 0
-			return
-		case 0:
-			l.better = 0
-		case 1:
-			l.better++
-		}
+		side = judged(b, v)
+	}
+	switch side {
+	case -1:
+		l.better = 0
+		return side
+	case 0:
+		l.better = 0
+	case 1:
+		l.better++
 	}
 	l.window = append(l.window, v)
 	n := Window
@@ -227,6 +229,7 @@ func (l *learner) add(v float64) {
 		n, l.better = MinRuns, 0
 	}
 	l.window = l.window[max(0, len(l.window)-n):]
+	return side
 }
 
 // baseline describes values, at least one.

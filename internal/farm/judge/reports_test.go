@@ -2,9 +2,12 @@ package judge
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,21 +23,28 @@ import (
 	"mkp2pimg/internal/report"
 )
 
+// machines are documents of facts by the name of the machine.
+var machines sync.Map
+
 // machine returns the facts of a machine of the library.
 func machine(t testing.TB, name string) *facts.Facts {
 	t.Helper()
-	for _, k := range fixture.Kinds() {
-		if k.Name != name {
-			continue
-		}
+	doc, known := machines.Load(name)
+	if !known {
+		i := slices.IndexFunc(fixture.Kinds(), func(k fixture.Kind) bool { return k.Name == name })
+		require.GreaterOrEqual(t, i, 0, "no machine %q", name)
+		k := fixture.Kinds()[i]
 		root := t.TempDir()
 		require.NoError(t, k.Write(root))
 		f, err := facts.Gather(root, facts.Options{StandIn: k.StandIn, KernelLog: strings.NewReader(k.Log)})
 		require.NoError(t, err)
-		return f
+		text, err := json.Marshal(f)
+		require.NoError(t, err)
+		doc, _ = machines.LoadOrStore(name, text)
 	}
-	t.Fatalf("no kind %q", name)
-	return nil
+	f, err := facts.Load(bytes.NewReader(doc.([]byte)))
+	require.NoError(t, err)
+	return f
 }
 
 // h200 returns what a virtual machine with two H200 said of itself, and what was
