@@ -86,6 +86,11 @@ func (n *Node) show() error {
 		return err
 	}
 	text.WriteByte('\n')
+	if n.params.Signals == params.LAVA {
+		if err := report.LAVA(&text, run); err != nil {
+			return err
+		}
+	}
 	_, err = n.console.Write(text.Bytes())
 	return err
 }

@@ -61,6 +61,15 @@ const (
 	StartShell After = "shell" // a shell on the console
 )
 
+// Signals says which lines for a test engine are on the consoles.
+type Signals string
+
+// The lines.
+const (
+	NoSignals Signals = "none"
+	LAVA      Signals = "lava" // see report.LAVA
+)
+
 // Params are the parameters of a run.
 type Params struct {
 	Plan   Plan
@@ -76,6 +85,7 @@ type Params struct {
 	Node    string // empty: the machine has no id of its own
 	After   After
 	Stream  []Serial // further report streams
+	Signals Signals
 	// Deadlines replace the default deadlines of stages.
 	Deadlines map[string]time.Duration
 	// GPU is "vvvv:dddd": devices of this id stand in for GPUs.
@@ -153,6 +163,9 @@ var table = []parameter{
 	{Parameter{"p2p.stream", "ttyS<n>[,baud]", "none",
 		"A serial port that the report is streamed to while the run goes on, besides the virtio port org.mkp2pimg.report if there is one. May be repeated."},
 		setStream},
+	{Parameter{"p2p.signals", "none|lava", "none",
+		"Lines for a test engine on the consoles, after the result: lava, the verdict, findings and figures in the syntax of LAVA's signals, for the monitors of a job (docs/engines.md). loglevel=1 keeps the kernel from writing into the middle of them."},
+		func(p *Params, _, v string) error { return oneOf(&p.Signals, v, NoSignals, LAVA) }},
 	{Parameter{"p2p.deadline.<stage>", "duration (90s, 5m)", "see the stage",
 		"How long a stage may take; one that takes longer is reported and left behind. Stages: " + strings.Join(Stages, ", ") + "."},
 		setDeadline},
@@ -175,7 +188,7 @@ func Doc() []Parameter {
 // unknown or has a bad value changes nothing and gives a warning, since a typing
 // error in a boot menu must not cost the run. The last of several counts.
 func Parse(cmdline string) (Params, []string) {
-	p := Params{Plan: Full, Driver: P2P, ACS: Keep, Deadlines: map[string]time.Duration{}}
+	p := Params{Plan: Full, Driver: P2P, ACS: Keep, Signals: NoSignals, Deadlines: map[string]time.Duration{}}
 	var warnings []string
 	for _, arg := range Split(cmdline) {
 		name, value, _ := strings.Cut(arg, "=")

@@ -15,7 +15,7 @@ import (
 
 func TestParse(t *testing.T) {
 	defaults := func(change func(*Params)) Params {
-		p := Params{Plan: Full, Driver: P2P, ACS: Keep, After: StartShell, Deadlines: map[string]time.Duration{}}
+		p := Params{Plan: Full, Driver: P2P, ACS: Keep, After: StartShell, Signals: NoSignals, Deadlines: map[string]time.Duration{}}
 		if change != nil {
 			change(&p)
 		}
@@ -53,6 +53,7 @@ func TestParse(t *testing.T) {
 			defaults(func(p *Params) { p.Stream = []Serial{{"ttyS1", 0}, {"ttyS2", 57600}} }), nil},
 		"deadline": {"p2p.deadline.driver=90s",
 			defaults(func(p *Params) { p.Deadlines["driver"] = 90 * time.Second }), nil},
+		"signals":  {"p2p.signals=lava", defaults(func(p *Params) { p.Signals = LAVA }), nil},
 		"stand-in": {"p2p.gpu=1B36:0005", defaults(func(p *Params) { p.GPU = "1b36:0005" }), nil},
 
 		"arms": {"p2p.arms=stock,p2p-mailbox-noacs",
