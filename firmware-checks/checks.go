@@ -114,13 +114,18 @@ type Finding struct {
 // Add returns findings with more behind them. Those that were made again take the
 // place of the earlier ones.
 func Add(findings []Finding, more ...Finding) []Finding {
-	for _, m := range more {
-		if m.Again {
-			findings = slices.DeleteFunc(findings, func(f Finding) bool { return f.ID == m.ID && !f.Again })
-		}
-		findings = append(findings, m)
+	findings = append(findings, more...)
+	replaced := map[ID]bool{} // of those behind the one that is looked at
+	keep := make([]bool, len(findings))
+	for i, f := range slices.Backward(findings) {
+		keep[i] = f.Again || !replaced[f.ID]
+		replaced[f.ID] = replaced[f.ID] || f.Again
 	}
-	return findings
+	i := -1
+	return slices.DeleteFunc(findings, func(Finding) bool {
+		i++
+		return !keep[i]
+	})
 }
 
 // family is a kind of finding: what it is about, and what it finds in f.

@@ -129,7 +129,7 @@ func (r *Run) Step(id string) *StepResult {
 // and a missing end are tolerated and listed in Run.Skipped; lines that arrive
 // twice are used once. The error is [ErrNoReport] or one of reading.
 func Parse(r io.Reader) (*Run, error) {
-	b := &builder{run: &Run{}, seen: map[int]bool{}, next: 0}
+	b := &builder{run: &Run{}, seen: map[int]bool{}, steps: map[string]*StepResult{}, series: map[[2]string]*SeriesResult{}}
 	err := scan(r, func(n int, text []byte) {
 		if len(bytes.TrimSpace(text)) == 0 {
 			return
@@ -217,6 +217,13 @@ type builder struct {
 	run  *Run
 	seen map[int]bool
 	next int // one more than the largest sequence number seen
+
+	// What is in run, to be found without a search: a report may be made up to have
+	// a step on each line.
+	steps  map[string]*StepResult
+	series map[[2]string]*SeriesResult // by step and series
+
+	findings []checks.Finding // all of them, also those that were made again
 }
 
 // add files one artifact, or says why it is not used.
@@ -249,10 +256,11 @@ func (b *builder) addRun(a *runArtifact) {
 }
 
 func (b *builder) addStep(a *stepArtifact, at time.Time) {
-	r, s := b.run, b.run.Step(a.StepID)
+	r, s := b.run, b.steps[a.StepID]
 	if s == nil { // also when its testStepStart was lost
 		s = &StepResult{ID: a.StepID, Name: a.StepID}
 		r.Steps = append(r.Steps, s)
+		b.steps[a.StepID] = s
 	}
 	switch {
 	case a.Start != nil:
@@ -263,12 +271,12 @@ func (b *builder) addStep(a *stepArtifact, at time.Time) {
 		s.Measurements = append(s.Measurements, *a.Measurement)
 		r.Measurements = append(r.Measurements, StepMeasurement{s.ID, *a.Measurement})
 	case a.SeriesStart != nil:
-		s.series(a.SeriesStart.ID).SeriesStart = *a.SeriesStart
+		b.seriesOf(s, a.SeriesStart.ID).SeriesStart = *a.SeriesStart
 	case a.SeriesElement != nil:
-		q := s.series(a.SeriesElement.ID)
+		q := b.seriesOf(s, a.SeriesElement.ID)
 		q.Elements = append(q.Elements, *a.SeriesElement)
 	case a.SeriesEnd != nil:
-		s.series(a.SeriesEnd.ID).Ended = true
+		b.seriesOf(s, a.SeriesEnd.ID).Ended = true
 	case a.Diagnosis != nil:
 		s.Diagnoses = append(s.Diagnoses, *a.Diagnosis)
 	case a.Error != nil:
@@ -291,7 +299,7 @@ func (b *builder) addExtension(step string, e *Extension) {
 	case ExtFinding:
 		var f checks.Finding
 		if json.Unmarshal(e.Content, &f) == nil && f.ID != "" {
-			b.run.Findings = checks.Add(b.run.Findings, f)
+			b.findings = append(b.findings, f)
 		}
 	case ExtVerdict:
 		var v Verdict
@@ -312,20 +320,22 @@ func (b *builder) addExtension(step string, e *Extension) {
 	}
 }
 
-// series returns the series with this id, making it when its start was lost.
-func (s *StepResult) series(id string) *SeriesResult {
-	for _, q := range s.Series {
-		if q.ID == id {
-			return q
-		}
+// seriesOf returns the series of a step with this id, making it when its start was
+// lost.
+func (b *builder) seriesOf(s *StepResult, id string) *SeriesResult {
+	key := [2]string{s.ID, id}
+	q := b.series[key]
+	if q == nil {
+		q = &SeriesResult{SeriesStart: SeriesStart{ID: id}}
+		s.Series = append(s.Series, q)
+		b.series[key] = q
 	}
-	q := &SeriesResult{SeriesStart: SeriesStart{ID: id}}
-	s.Series = append(s.Series, q)
 	return q
 }
 
 func (b *builder) finish() {
 	r := b.run
+	r.Findings = checks.Add(nil, b.findings...)
 	r.Missing = b.next - len(b.seen)
 	r.Complete = r.Start != nil && r.End != nil && r.Missing == 0
 	for _, s := range r.Steps {
