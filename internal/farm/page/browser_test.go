@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -173,5 +174,118 @@ func TestBrowserPages(t *testing.T) {
 	for _, s := range said {
 		require.Contains(t, s, "/runs/none")
 	}
+	b.quiet(t, l.Server.URL)
+}
+
+// TestBrowserKeyboard filters, sorts and changes the colours without a mouse.
+func TestBrowserKeyboard(t *testing.T) {
+	b, l := newBrowser(t), newLab(t)
+	press := func(keys ...string) {
+		for _, k := range keys {
+			b.run(t, chromedp.KeyEvent(k))
+		}
+	}
+	focused := func() string {
+		return eval[string](t, b, `(document.activeElement.innerText || document.activeElement.name || document.activeElement.id).trim()`)
+	}
+	rows := func() []string {
+		return eval[[]string](t, b, `[...document.querySelectorAll(".fleet tbody th a")].map(a => a.innerText)`)
+	}
+	b.run(t, chromedp.Navigate(l.Server.URL+"/"))
+	press(kb.Tab)
+	assert.Equal(t, "Skip to content", focused())
+	assert.True(t, eval[bool](t, b, `document.activeElement.getBoundingClientRect().top >= 0`), "it can be seen")
+	press(kb.Enter, kb.Tab)
+	assert.Equal(t, "q", focused(), "the first field behind the navigation")
+	assert.NotEqual(t, "none", eval[string](t, b, `getComputedStyle(document.activeElement).outlineStyle`))
+
+	press("r", "2", "-", "n")
+	wait(t, b, `document.querySelectorAll(".fleet tbody tr").length === 5`)
+	assert.Equal(t, "q", focused(), "one can go on typing")
+	assert.Equal(t, "/?q=r2-n", eval[string](t, b, `location.pathname + location.search`))
+	assert.Equal(t, "5 of 10 nodes", eval[string](t, b, `document.getElementById("status").innerText`), "readers of the screen are told")
+	press(kb.Tab)
+	assert.Equal(t, "verdict", eval[string](t, b, `document.activeElement.name`))
+	press("n", "o") // NO GPU
+	wait(t, b, `document.querySelectorAll(".fleet tbody tr").length === 1`)
+	assert.Equal(t, []string{"r2-n03"}, rows())
+
+	b.run(t, chromedp.Navigate(l.Server.URL+"/"), chromedp.Focus("#by-node"))
+	press(kb.Enter)
+	wait(t, b, `location.search === "?sort=node"`)
+	assert.Equal(t, "r1-n01", rows()[0])
+	assert.Equal(t, "ascending", eval[string](t, b, `document.querySelector("[aria-sort]").getAttribute("aria-sort")`))
+
+	b.run(t, chromedp.Focus(`button[value="dark"]`))
+	press(kb.Enter)
+	wait(t, b, `document.documentElement.dataset.theme === "dark"`)
+	assert.Equal(t, "rgb(20, 23, 26)", eval[string](t, b, `getComputedStyle(document.documentElement).backgroundColor`))
+	assert.Equal(t, "?sort=node", eval[string](t, b, `location.search`), "the same page as before")
+	b.quiet(t, l.Server.URL)
+}
+
+// wait waits until an expression is true in the page.
+func wait(t *testing.T, b *browser, expression string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		is, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](expression))
+		return err == nil && is // an error while another page is loaded
+	}, time.Minute, 100*time.Millisecond, expression)
+}
+
+// TestBrowserProgress sees a night go on, on a page that is not loaded again.
+func TestBrowserProgress(t *testing.T) {
+	b, l := newBrowser(t), newLab(t)
+	b.run(t, chromedp.Navigate(l.Server.URL+"/nights/"+tonight))
+	_ = eval[bool](t, b, `window.stays = true`)
+	assert.Contains(t, eval[string](t, b, `document.querySelector("#live").innerText`), "8 of 10 nodes are done")
+
+	const run = "r2-n05-" + tonight
+	deliver(t, l.Store, run, [][]byte{[]byte(`{"testStepArtifact":{"testStepId":"traffic","testStepStart":{"name":"traffic"}},"sequenceNumber":900,"timestamp":"2026-01-31T23:30:00Z"}` + "\n")}, now)
+	wait(t, b, `[...document.querySelectorAll("tbody tr")].some(r => r.innerText.includes("r2-n05") && r.innerText.includes("traffic"))`)
+
+	b.run(t, chromedp.Focus("#by-node")) // the focus stays where it was
+	deliver(t, l.Store, run, [][]byte{[]byte(`{"testRunArtifact":{"testRunEnd":{"status":"COMPLETE","result":"FAIL"}},"sequenceNumber":901,"timestamp":"2026-01-31T23:31:00Z"}` + "\n")}, now)
+	judged(t, l.Store, run, nil)
+	wait(t, b, `document.querySelector("#live").innerText.includes("9 of 10 nodes are done")`)
+	assert.True(t, eval[bool](t, b, `window.stays`), "the page was not loaded again")
+	assert.Equal(t, "by-node", eval[string](t, b, `document.activeElement.id`))
+	assert.Contains(t, eval[string](t, b, `document.getElementById("status").innerText`), "9 of 10 nodes are done")
+	b.quiet(t, l.Server.URL)
+
+	// Without script the page is loaded again by itself.
+	call(t, b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	b.run(t, chromedp.Navigate(l.Server.URL+"/nights/"+tonight))
+	before := b.asked("/nights/" + tonight)
+	require.Eventually(t, func() bool { return b.asked("/nights/"+tonight) > before }, time.Minute, 100*time.Millisecond)
+}
+
+// asked counts the requests for a path.
+func (b *browser) asked(path string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for _, to := range b.to {
+		if strings.HasSuffix(to, path) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestBrowserHostile has a browser look at what someone put into a report.
+func TestBrowserHostile(t *testing.T) {
+	b, l := newBrowser(t), hostileLab(t)
+	for _, path := range hostilePaths() {
+		b.run(t, chromedp.Navigate(l.Server.URL+path))
+		assert.Zero(t, eval[int](t, b, `document.querySelectorAll("xss, img, iframe").length`), path)
+		assert.Equal(t, "undefined", eval[string](t, b, `typeof window.evil`))
+	}
+	b.mu.Lock()
+	for _, s := range b.said { // exceptions would be of scripts that ran
+		assert.Contains(t, s, "404", "only pages that are missing")
+	}
+	b.said = nil
+	b.mu.Unlock()
 	b.quiet(t, l.Server.URL)
 }

@@ -18,6 +18,7 @@ var functions = template.FuncMap{
 	"asset": asset, "nodePath": nodePath, "nightPath": nightPath, "runPath": runPath,
 	"figure": figure, "icon": icon, "lines": lines, "cls": statusClass, "stateOf": func(r farm.Run) state { return runState(&r) },
 	"percent": func(v float64) string { return fmt.Sprintf("%.0f", v) },
+	"bar":     func(v float64) string { return fmt.Sprintf("%.0f", min(max(v, 0), 100)) },
 	"mebi":    mebi, "pair": func(p [2]string) string { return p[0] + " → " + p[1] },
 	"total": totalName,
 	"sub":   func(a, b int) int { return a - b }, "add": func(a, b int) int { return a + b },
