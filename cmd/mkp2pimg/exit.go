@@ -38,7 +38,7 @@ const (
 	exitData        = 65  // EX_DATAERR: a wrong checksum or signature, a damaged file, a tree the edits do not fit, a mistake in lab.yaml
 	exitUnavailable = 69  // EX_UNAVAILABLE: a download or upload failed, or is needed but not allowed; the farm's server does not answer
 	exitSoftware    = 70  // EX_SOFTWARE: the compiler failed, or this program has a mistake
-	exitOS          = 71  // EX_OSERR: the host forbids what is needed, such as user namespaces
+	exitOS          = 71  // EX_OSERR: the host forbids what is needed, such as user namespaces or a port
 	exitIO          = 74  // EX_IOERR: no space, or the cache or a file can't be read or written
 	exitInterrupted = 130 // 128 + SIGINT
 )
@@ -57,6 +57,11 @@ func (e usageError) Unwrap() error { return e.error }
 type dataError struct{ error }
 
 func (e dataError) Unwrap() error { return e.error }
+
+// hostError is something that the host does not let this program have, such as a port.
+type hostError struct{ error }
+
+func (e hostError) Unwrap() error { return e.error }
 
 // exitCode chooses the code for what a command returned.
 func exitCode(ctx context.Context, err error) int {
@@ -84,7 +89,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUnavailable
 	case is[*build.CompileError](err):
 		return exitSoftware
-	case is[*sandbox.ForbiddenError](err), is[*remedy.ForbiddenError](err):
+	case is[*sandbox.ForbiddenError](err), is[*remedy.ForbiddenError](err), is[hostError](err):
 		return exitOS
 	case is[*fetch.NoSpaceError](err), is[*fetch.CacheError](err), errors.Is(err, syscall.ENOSPC),
 		is[*fs.PathError](err), is[*os.LinkError](err), is[*disk.TooSmallError](err),

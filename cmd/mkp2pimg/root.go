@@ -88,7 +88,7 @@ func newExitCodes() *cobra.Command {
    69  unavailable: a download or upload failed, or one is needed but not allowed
        (--offline); the farm's server does not answer, or refuses
    70  the compiler failed, or a mistake in this program
-   71  the host forbids what is needed, such as user namespaces
+   71  the host forbids what is needed, such as user namespaces or a port
    74  input/output: no space, or the cache, a file or a device can't be read or
        written
   130  interrupted`,

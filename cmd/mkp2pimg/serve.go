@@ -161,8 +161,10 @@ func (s *farmServer) use(l *lab.Lab) {
 // are finished before the rest stops.
 func (s *farmServer) run(ctx context.Context, l *lab.Lab, pair keyPair) error {
 	udp, err := s.boot.Listen(s.options.ports)
-	if err != nil {
-		return err
+	if _, host := errors.AsType[*net.OpError](err); host {
+		return hostError{err}
+	} else if err != nil {
+		return dataError{err}
 	}
 	servers, err := s.listen(l, pair)
 	if err != nil {
@@ -242,7 +244,7 @@ func (s *farmServer) listen(l *lab.Lab, pair keyPair) (all []*httpServer, err er
 			for _, h := range all {
 				h.listener.Close()
 			}
-			return nil, fmt.Errorf("%s: listen: %w%s", l.Path, err, listenHint(err))
+			return nil, hostError{fmt.Errorf("%s: %w%s", l.Path, err, listenHint(err))}
 		}
 		all = append(all, &httpServer{&http.Server{
 			Handler: w.handler, ReadHeaderTimeout: headerTime, ReadTimeout: bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
