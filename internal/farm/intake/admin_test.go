@@ -3,8 +3,6 @@ package intake
 import (
 	"context"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -178,34 +176,4 @@ func TestSplit(t *testing.T) {
 		assert.Equal(t, tt.want, got, name)
 		assert.Equal(t, tt.text, all.String(), name)
 	}
-}
-
-func TestAdminToken(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "admin")
-	is, err := AdminToken(path)
-	require.NoError(t, err)
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	token := strings.TrimSpace(string(text))
-	assert.Len(t, token, 43)
-	info, err := os.Stat(path)
-	require.NoError(t, err)
-	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	again, err := AdminToken(path)
-	require.NoError(t, err)
-	for _, f := range []func(string) bool{is, again} {
-		assert.True(t, f(token))
-		assert.False(t, f(""))
-		assert.False(t, f(token+"x"))
-		assert.False(t, f(token[:42]))
-	}
-	require.NoError(t, os.Chmod(path, 0o640))
-	_, err = AdminToken(path)
-	assert.ErrorContains(t, err, "others may read "+path+": chmod 600 it")
-	require.NoError(t, os.Chmod(path, 0o600))
-	require.NoError(t, os.WriteFile(path, []byte("secret\n"), 0o600))
-	_, err = AdminToken(path)
-	assert.ErrorContains(t, err, "has 6 characters")
-	_, err = AdminToken(filepath.Join(path, "x"))
-	assert.ErrorContains(t, err, "administrator's token: ")
 }

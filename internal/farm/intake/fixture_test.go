@@ -52,7 +52,7 @@ func newLab(t *testing.T, name string, change ...func(*Config)) *lab {
 		Judge: Judge{Summarise: judge.Summarise, Compare: judge.Judge, Learn: judge.Learn, Depth: judge.Depth},
 		Night: func(t time.Time) string { return t.Add(-12 * time.Hour).Format(time.DateOnly) },
 		Known: func(node string) bool { return strings.HasPrefix(node, "gpu-") },
-		Admin: isToken(adminToken),
+		Admin: func(token string) bool { return token == adminToken },
 		Log:   slog.New(slog.NewTextHandler(l.log, nil)),
 		Now: func() time.Time {
 			l.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -58,6 +59,21 @@ func TestOnStableStorage(t *testing.T) {
 	var level int
 	require.NoError(t, s.w.QueryRow("PRAGMA synchronous").Scan(&level))
 	assert.Equal(t, 2, level, "FULL: https://sqlite.org/pragma.html#pragma_synchronous")
+}
+
+func TestFilesAreTheOwners(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(t.Context(), filepath.Join(dir, "farm.db"))
+	require.NoError(t, err)
+	defer s.Close()
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, files, 3, "the database, its log and the log's index")
+	for _, f := range files {
+		info, err := f.Info()
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o600), info.Mode().Perm(), f.Name())
+	}
 }
 
 // TestWaitingWritesShareATransaction counts the transactions of writes that wait.

@@ -85,25 +85,50 @@ func (s *Store) Append(ctx context.Context, id string, c Chunk) (Progress, error
 	data := pack(c.Data)
 	var p Progress
 	err := s.change(ctx, "append to run "+id, func(ctx context.Context, tx *sql.Tx) error {
-		r, err := readProgress(ctx, tx, id)
+		key, err := expect(ctx, tx, id, c)
+		if errors.Is(err, sql.ErrNoRows) {
+			p, err = unexpected(ctx, tx, id, c, sum)
+			return err
+		}
 		if err != nil {
 			return err
 		}
-		p = r.Progress
-		switch {
-		case c.Seq < r.Next:
-			return repeated(ctx, tx, r, c, sum)
-		case r.state.Over():
-			return refusal{ErrOver}
-		case c.Seq > r.Next || c.Seq < 0:
-			return refusal{&SequenceError{Next: r.Next}}
-		case r.bytes+int64(len(c.Data)) > MaxReport:
-			return refusal{ErrTooLarge}
-		}
-		p = Progress{Next: r.Next + 1, Complete: c.End}
-		return appendChunk(ctx, tx, r.key, c, sum, data)
+		p = Progress{Next: c.Seq + 1, Complete: c.End}
+		_, err = tx.ExecContext(ctx, `INSERT INTO chunks (run, seq, sum, data) VALUES ($1, $2, $3, $4)`, key, c.Seq, sum[:], data)
+		return err
 	})
 	return p, err
+}
+
+// expect makes a run one with the chunk, and returns its key; the error is
+// sql.ErrNoRows if it is not the chunk that the run expects.
+func expect(ctx context.Context, tx *sql.Tx, id string, c Chunk) (key int64, err error) {
+	state, ended := farm.Running, int64(0)
+	if c.End {
+		state, ended = farm.Complete, micro(c.At)
+	}
+	err = tx.QueryRowContext(ctx, `UPDATE runs SET state = $4, ended = $5, updated = $6, chunks = chunks + 1, bytes = bytes + $7,
+		started = CASE WHEN started = 0 THEN $6 ELSE started END,
+		stage = CASE WHEN $8 = '' THEN stage ELSE $8 END
+		WHERE id = $1 AND chunks = $2 AND state IN ('offered', 'running') AND bytes + $7 <= $3 RETURNING key`,
+		id, c.Seq, MaxReport, string(state), ended, micro(c.At), len(c.Data), clean(c.Stage)).Scan(&key)
+	return key, err
+}
+
+// unexpected answers a chunk that expect did not take.
+func unexpected(ctx context.Context, tx *sql.Tx, id string, c Chunk, sum [sha256.Size]byte) (Progress, error) {
+	r, err := readProgress(ctx, tx, id)
+	switch {
+	case err != nil:
+		return Progress{}, err
+	case c.Seq < r.Next && c.Seq >= 0:
+		return r.Progress, repeated(ctx, tx, r, c, sum)
+	case r.state.Over():
+		return r.Progress, refusal{ErrOver}
+	case c.Seq == r.Next:
+		return r.Progress, refusal{ErrTooLarge}
+	}
+	return r.Progress, refusal{&SequenceError{Next: r.Next}}
 }
 
 // repeated answers a chunk of a number that arrived before.
@@ -121,22 +146,6 @@ func repeated(ctx context.Context, tx *sql.Tx, r progress, c Chunk, sum [sha256.
 	return nil
 }
 
-// appendChunk writes the chunk that is expected.
-func appendChunk(ctx context.Context, tx *sql.Tx, run int64, c Chunk, sum [sha256.Size]byte, data []byte) error {
-	if _, err := tx.ExecContext(ctx, `INSERT INTO chunks (run, seq, sum, data) VALUES ($1, $2, $3, $4)`, run, c.Seq, sum[:], data); err != nil {
-		return err
-	}
-	state, ended := farm.Running, int64(0)
-	if c.End {
-		state, ended = farm.Complete, micro(c.At)
-	}
-	_, err := tx.ExecContext(ctx, `UPDATE runs SET state = $2, ended = $3, updated = $4, chunks = chunks + 1, bytes = bytes + $5,
-		started = CASE WHEN started = 0 THEN $4 ELSE started END,
-		stage = CASE WHEN $6 = '' THEN stage ELSE $6 END WHERE key = $1`,
-		run, string(state), ended, micro(c.At), len(c.Data), clean(c.Stage))
-	return err
-}
-
 // Progress returns how far the delivery of a run is: where a node goes on after a
 // break. The errors are [ErrNotFound], [ErrOver] or one of the database.
 func (s *Store) Progress(ctx context.Context, id string, at time.Time) (Progress, error) {
@@ -147,12 +156,11 @@ func (s *Store) Progress(ctx context.Context, id string, at time.Time) (Progress
 	return r.Progress, s.plain("read run "+id, err)
 }
 
-// progress is what decides about a chunk.
+// progress is what decides about a chunk that is not expected.
 type progress struct {
 	Progress
 	key   int64
 	state farm.State
-	bytes int64
 	ended time.Time
 }
 
@@ -167,8 +175,8 @@ func (r progress) answers(at time.Time) error {
 func readProgress(ctx context.Context, q querier, id string) (progress, error) {
 	var r progress
 	var ended int64
-	err := q.QueryRowContext(ctx, `SELECT key, state, chunks, bytes, ended FROM runs WHERE id = $1`, id).
-		Scan(&r.key, &r.state, &r.Next, &r.bytes, &ended)
+	err := q.QueryRowContext(ctx, `SELECT key, state, chunks, ended FROM runs WHERE id = $1`, id).
+		Scan(&r.key, &r.state, &r.Next, &ended)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, refusal{fmt.Errorf("run %s: %w", id, ErrNotFound)}
 	}

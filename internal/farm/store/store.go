@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -99,6 +100,11 @@ func (s *Store) openSQLite() error {
 		return fmt.Errorf("store %s: %w", s.name, err)
 	}
 	s.name, s.dialect = path, sqliteDialect
+	// A new file is its owner's alone, and SQLite gives its modes to those beside it.
+	// What is wrong here SQLite says as well, in opening it.
+	if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
+		f.Close()
+	}
 	dsn := func(options string) string {
 		u := url.URL{Scheme: "file", Path: path}
 		return fmt.Sprintf("%s?_auto_vacuum=incremental&_busy_timeout=%d&_foreign_keys=on%s",
