@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	checks "mkp2pimg/firmware-checks"
@@ -96,10 +95,14 @@ func TestDriverLoadedBefore(t *testing.T) {
 		if c.version != "" {
 			m.write("sys/module/nvidia/version", c.version)
 		}
+		m.write("proc/sys/kernel/osrelease", "7.3.4-amd64\n")
+		m.write(layout.DriverModule(release, "p2p", "nvidia"), "of another size")
 		m.p2pbw(good(), 0)
 		run, _ := m.run()
-		assert.NotContains(t, strings.Join(m.inserted, " "), "nvidia")
+		assert.Empty(t, m.inserted)
 		assert.Empty(t, m.nodes)
+		assert.Equal(t, report.StatusComplete, run.Step("mount").Status)
+		assert.Equal(t, report.StatusComplete, run.Step("modules").Status)
 		assert.Equal(t, c.says, run.Step("driver").Reason())
 		assert.Equal(t, c.verdict, run.Verdict.Verdict)
 	}

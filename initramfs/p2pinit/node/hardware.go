@@ -23,10 +23,15 @@ var always = []string{
 }
 
 // hardware arms a watchdog and loads the modules for the hardware that is present.
+// On an installed system the kernel and its watchdog are not the image's.
 func (n *Node) hardware(ctx context.Context, t *stage.Task) error {
 	release, err := n.release()
 	if err != nil {
 		return err
+	}
+	if n.params.Driver == params.Loaded {
+		t.Summary("none, kernel %s has its own", release)
+		return nil
 	}
 	t.Doing("reading the index of the modules")
 	index, err := modules.ReadIndex(n.fs(), "lib/modules/"+release)
