@@ -96,7 +96,7 @@ func (l *Listener) Serve(ctx context.Context) error {
 	if l.tftp != nil {
 		files := newTFTP(
 			func(name string) (*os.File, error) { return l.s.state.Load().loaders.open(name) },
-			func(who net.IP, name string, err error) { l.s.log.Info("tftp", "to", who, "file", name, "error", err) },
+			l.s.log,
 		)
 		context.AfterFunc(ctx, files.Shutdown) // on the side: it waits for transfers
 		g.Go(func() error { return files.Serve(l.tftp) })

@@ -3,6 +3,7 @@ package boot
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -15,7 +16,7 @@ import (
 const maxTransfers = 128
 
 // newTFTP is a server that hands out what open opens, and takes nothing.
-func newTFTP(open func(name string) (*os.File, error), log func(who net.IP, name string, err error)) *tftp.Server {
+func newTFTP(open func(name string) (*os.File, error), log *slog.Logger) *tftp.Server {
 	slots := make(chan struct{}, maxTransfers)
 	s := tftp.NewServer(func(name string, to io.ReaderFrom) (err error) {
 		select {
@@ -32,16 +33,20 @@ func newTFTP(open func(name string) (*os.File, error), log func(who net.IP, name
 		}
 		f, err := open(strings.TrimLeft(name, "/"))
 		if err != nil {
-			log(who, name, err)
+			log.Warn("tftp", "to", who, "file", name, "error", err)
 			return errors.New("no such file") // the client need not know more
 		}
 		defer f.Close()
 		if st, err := f.Stat(); err == nil && ok {
 			transfer.SetSize(st.Size())
 		}
-		_, err = to.ReadFrom(f)
-		log(who, name, err)
-		return err
+		if _, err = to.ReadFrom(f); err != nil {
+			// Firmware asks for the size first, and breaks off.
+			log.Debug("tftp", "to", who, "file", name, "error", err)
+			return err
+		}
+		log.Info("tftp", "to", who, "file", name)
+		return nil
 	}, nil)
 	s.SetTimeout(3 * time.Second)
 	s.SetRetries(5)
