@@ -28,7 +28,7 @@ type nodeData struct {
 	Node        farm.Node
 	Known       bool // the store has seen it
 	State       state
-	Run         *farm.Run // the last that says something, nil before the first
+	Run         *farm.Run // the last that says something, if there is one over that does; nil before the first
 	Live        *farm.Run // that is under way
 	Changes     []farm.Change
 	Heats       []heat
@@ -89,7 +89,8 @@ func (h *handler) node(w http.ResponseWriter, r *http.Request) {
 // fill makes what the page shows of runs, the oldest first.
 func (d *nodeData) fill(runs []farm.Run, base []farm.Baseline, chosen string) {
 	runs = slices.Clone(runs)
-	slices.Reverse(runs) // the newest first
+	slices.Reverse(runs)   // the newest first
+	var measured *farm.Run // the same, with figures: the last may have hung before
 	for i := range runs {
 		run := &runs[i]
 		if i == 0 {
@@ -98,8 +99,12 @@ func (d *nodeData) fill(runs []farm.Run, base []farm.Baseline, chosen string) {
 				d.Live, d.Every = run, 10
 			}
 		}
-		if d.Run == nil && run.Summary != nil {
+		// A run that is under way says less than the one before.
+		if run.Summary != nil && (d.Run == nil || d.Run == d.Live) {
 			d.Run = run
+		}
+		if run.Summary != nil && len(run.Summary.Pairs) > 0 && (measured == nil || measured == d.Live) {
+			measured = run
 		}
 	}
 	d.Runs, d.Older = runs[:min(len(runs), shownRuns)], max(len(runs)-shownRuns, 0)
@@ -108,19 +113,21 @@ func (d *nodeData) fill(runs []farm.Run, base []farm.Baseline, chosen string) {
 	}
 	sum := d.Run.Summary
 	d.Changes = d.Run.Changes
-	d.Heats, d.GPUs = heats(sum.Pairs), gpusOf(sum.Pairs)
+	d.Heats = heats(sum.Pairs)
+	if measured != nil {
+		d.GPUs = gpusOf(measured.Summary.Pairs)
+		d.plot(runs, measured.Summary.Pairs, base, chosen)
+	}
 	for name, value := range sum.Settings {
 		d.Settings = append(d.Settings, [2]string{name, value})
 	}
 	slices.SortFunc(d.Settings, func(a, b [2]string) int { return cmp.Compare(a[0], b[0]) })
-	d.plot(runs, base, chosen)
 	d.baselines(base, sum.Pairs)
 }
 
 // plot chooses the way whose history is drawn: the one that was asked for, else
-// the first.
-func (d *nodeData) plot(runs []farm.Run, base []farm.Baseline, chosen string) {
-	pairs := d.Run.Summary.Pairs
+// the first that pairs have.
+func (d *nodeData) plot(runs []farm.Run, pairs []farm.Pair, base []farm.Baseline, chosen string) {
 	have := waysOf(pairs)
 	if len(have) == 0 {
 		return

@@ -449,6 +449,9 @@ func (brokenStore) History(context.Context, string, int) ([]farm.Run, error) { r
 func (brokenStore) Nights(context.Context, int) ([]store.NightRow, error)    { return nil, errSecret }
 func (brokenStore) Runs(context.Context, store.Query) ([]farm.Run, error)    { return nil, errSecret }
 func (brokenStore) Run(_ context.Context, id string) (farm.Run, error) {
+	if id == "large" {
+		return farm.Run{ID: id, Bytes: maxShown + 1, Summary: &farm.Summary{}}, nil
+	}
 	if id == "gone" {
 		return farm.Run{ID: id, Summary: &farm.Summary{Findings: []farm.Finding{{Status: "fail", Title: "what is kept"}}}}, nil
 	}
@@ -478,5 +481,6 @@ func TestBrokenStore(t *testing.T) {
 	assert.Equal(t, http.StatusOK, w.Code)
 	assert.Contains(t, w.Body.String(), "removed after its time of retention")
 	assert.Contains(t, w.Body.String(), "what is kept")
+	assert.Contains(t, ask("/runs/large").Body.String(), "16.0 MiB, is too large to be shown")
 	assert.Equal(t, http.StatusGone, ask("/runs/gone/report.jsonl").Code)
 }

@@ -41,12 +41,21 @@ type reportView struct {
 	unreadable string // facts that could not be read, and why
 }
 
+// maxShown is the size of the largest report that pages read, in bytes. Whole
+// reports have a few MiB; anybody may ask for a page, and reading takes a
+// multiple of it in memory.
+const maxShown = 16 << 20
+
+var errLarge = errors.New("too large to be shown")
+
 // view reads the report of a run. What can't be read is said, not an error: the
 // summary is shown all the same.
 func (h *handler) view(ctx context.Context, run farm.Run) reportView {
 	var v reportView
-	parsed, err := h.parse(ctx, run.ID)
+	parsed, err := h.parse(ctx, run)
 	switch {
+	case errors.Is(err, errLarge):
+		v.NoReport = fmt.Sprintf("The report, %s, is too large to be shown; what is shown was kept of it.", mebi(run.Bytes))
 	case errors.Is(err, store.ErrRemoved):
 		v.NoReport = "The report was removed after its time of retention; what is shown was kept of it."
 	case errors.Is(err, report.ErrNoReport), errors.Is(err, store.ErrNotFound):
@@ -71,8 +80,11 @@ func (h *handler) view(ctx context.Context, run farm.Run) reportView {
 	return v
 }
 
-func (h *handler) parse(ctx context.Context, id string) (*report.Run, error) {
-	r, err := h.Store.Report(ctx, id)
+func (h *handler) parse(ctx context.Context, run farm.Run) (*report.Run, error) {
+	if run.Bytes > maxShown {
+		return nil, errLarge
+	}
+	r, err := h.Store.Report(ctx, run.ID)
 	if err != nil {
 		return nil, err
 	}

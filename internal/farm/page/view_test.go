@@ -133,6 +133,45 @@ func TestStages(t *testing.T) {
 	}
 }
 
+// TestNodeRuns has the page of a node show the last run that is over, and the
+// history of the last that has figures.
+func TestNodeRuns(t *testing.T) {
+	pairs := []farm.Pair{{Initiator: "a", Peer: "b", Direction: "write", Method: "ce", GBps: 1, Verdict: "ok"}}
+	whole := farm.Run{ID: "whole", Night: "2026-01-01", State: farm.Complete, Summary: &farm.Summary{Pairs: pairs}}
+	hung := farm.Run{ID: "hung", Night: "2026-01-02", State: farm.Lost, Summary: &farm.Summary{Reason: "it hung"}}
+	silent := farm.Run{ID: "silent", Night: "2026-01-02", State: farm.Lost}
+	live := farm.Run{ID: "live", Night: "2026-01-03", State: farm.Running, Summary: &farm.Summary{Pairs: pairs[:1]}}
+	offered := farm.Run{ID: "offered", Night: "2026-01-03", State: farm.Offered}
+	for _, tt := range []struct {
+		runs         []farm.Run // oldest first
+		shown        string
+		state        state
+		heats, plots int
+	}{
+		{nil, "", stateNever, 0, 0},
+		{[]farm.Run{silent}, "", stateLost, 0, 0},
+		{[]farm.Run{whole}, "whole", stateUnknown, 1, 1},
+		{[]farm.Run{whole, hung}, "hung", stateLost, 0, 1},
+		{[]farm.Run{whole, silent}, "whole", stateLost, 1, 1},
+		{[]farm.Run{whole, live}, "whole", stateRunning, 1, 1},
+		{[]farm.Run{whole, hung, live}, "hung", stateRunning, 0, 1},
+		{[]farm.Run{whole, offered}, "whole", stateOffered, 1, 1},
+		{[]farm.Run{live}, "live", stateRunning, 1, 1},
+	} {
+		d := nodeData{State: stateNever}
+		d.fill(tt.runs, nil, "")
+		shown := ""
+		if d.Run != nil {
+			shown = d.Run.ID
+		}
+		assert.Equal(t, tt.shown, shown)
+		assert.Equal(t, tt.state, d.State, shown)
+		assert.Len(t, d.Heats, tt.heats, shown)
+		assert.Len(t, d.Plots, tt.plots, shown)
+		assert.Equal(t, d.State == stateRunning || d.State == stateOffered, d.Every > 0)
+	}
+}
+
 func TestProgress(t *testing.T) {
 	h := handler{Config: Config{Lab: &lab.Lab{Nodes: []lab.Node{{Name: "n1"}, {Name: "n9"}, {Name: "off", Settings: lab.Settings{Boot: lab.Never}}}}}}
 	runs := []farm.Run{
