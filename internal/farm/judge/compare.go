@@ -105,13 +105,22 @@ func (c *comparison) delivered() {
 // ranks order verdicts. A machine whose GPUs are gone is as bad as a blocked one.
 var ranks = map[string]int{
 	string(checks.VerdictReady): 0, string(checks.VerdictDegraded): 1, string(checks.VerdictUnknown): 2,
-	string(checks.VerdictBlocked): 3, string(checks.VerdictNoGPU): 3,
+	string(checks.VerdictBlocked): 3, string(checks.VerdictNoGPU): 3, noVerdict: 2,
 }
+
+// noVerdict stands for that of a complete report that has none.
+const noVerdict = "no verdict"
 
 func (c *comparison) verdict() {
 	c.look(state{
 		kind: farm.VerdictChanged, subject: "verdict",
-		get: func(r farm.Run) (string, bool) { return string(r.Summary.Verdict), r.Summary.Verdict != "" },
+		get: func(r farm.Run) (string, bool) {
+			v := string(r.Summary.Verdict)
+			if v == "" && r.State == farm.Complete {
+				v = noVerdict
+			}
+			return v, v != ""
+		},
 		worse: func(before, after string) bool {
 			return before != string(checks.VerdictNoGPU) && ranks[after] > ranks[before]
 		},
@@ -163,7 +172,7 @@ type rule struct {
 // follows from others.
 func ruleOf(name string) (rule, bool) {
 	switch {
-	case identifies(name), name == BoardName, name == BoardVendor, name == SystemProduct, name == SystemVendor:
+	case identifies(name), describes(name):
 		return rule{kind: farm.HardwareChanged, worse: differs}, true
 	case name == GPUNature:
 		return rule{kind: farm.HardwareChanged, worse: func(before, _ string) bool { return before == realGPUs }, about: checks.GPUPresent}, true

@@ -307,6 +307,7 @@ func TestComparable(t *testing.T) {
 	for name, change := range map[string]func(r *farm.Run){
 		"plan":          func(r *farm.Run) { r.Plan = "check" },
 		"modules":       func(r *farm.Run) { r.Summary.Settings[DriverModules] = "stock" },
+		"ACS":           func(r *farm.Run) { r.Summary.Settings[RunACS] = "cleared" },
 		"size":          func(r *farm.Run) { r.Summary.Settings[CopySize] = "full 512 MiB" },
 		"earlier":       func(r *farm.Run) { r.Offered = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"the run again": func(r *farm.Run) { r.ID = "run-003" },
@@ -363,6 +364,26 @@ func TestIdentity(t *testing.T) {
 			assert.Equal(t, test.want, got)
 		})
 	}
+}
+
+// TestBoardReplaced replaces the board of a node: the machine is another until
+// lab.yaml says otherwise, and then its name is no regression.
+func TestBoardReplaced(t *testing.T) {
+	was := map[string]string{SystemUUID: "11111111-4455-6677-8899-aabbccddeeff", BoardSerial: "B1", BoardName: "X1"}
+	is := map[string]string{SystemUUID: "22222222-4455-6677-8899-aabbccddeeff", BoardSerial: "B2", BoardName: "X2"}
+	past := nights(5, &farm.Summary{Settings: was})
+	run := night(9, &farm.Summary{Settings: is})
+	worse := func(node farm.Node) (subjects []string) {
+		for _, c := range Judge(node, run, past, nil) {
+			if c.Worse {
+				subjects = append(subjects, c.Subject)
+			}
+		}
+		return subjects
+	}
+	assert.Equal(t, []string{SystemUUID, BoardName, BoardSerial}, worse(farm.Node{UUID: was[SystemUUID]}), "each once")
+	assert.Equal(t, []string{BoardName, BoardSerial, SystemUUID}, worse(farm.Node{}), "by its earlier reports")
+	assert.Empty(t, worse(farm.Node{UUID: is[SystemUUID]}))
 }
 
 func TestLess(t *testing.T) {

@@ -1,7 +1,9 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -9,37 +11,51 @@ import (
 	"mkp2pimg/internal/farm"
 )
 
-// identity reports that a report is of another machine than the node is known as.
-func identity(node farm.Node, s *farm.Summary) []farm.Change {
+// identify adds to the changes of a run that its report is of another machine than
+// the node is known as. What is known of the node goes before what its earlier
+// reports said, and where the machine is the node's, a new name of its board is
+// that of a new firmware.
+func identify(node farm.Node, s *farm.Summary, changes []farm.Change) []farm.Change {
 	if s == nil {
-		return nil
+		return changes
 	}
-	var out []farm.Change
-	other := func(name, known, told string) {
-		out = append(out, farm.Change{
-			Kind: farm.HardwareChanged, Subject: name, Before: known + " (the node's)", After: told, Worse: true,
+	known := map[string]bool{}
+	var others []farm.Change
+	check := func(name, is string, told ...string) {
+		if is == "" || told[0] == "" {
+			return
+		}
+		known[name] = true
+		if slices.ContainsFunc(told, func(t string) bool { return sameUUID(t, is) }) {
+			return
+		}
+		others = append(others, farm.Change{
+			Kind: farm.HardwareChanged, Subject: name, Before: is + " (the node's)", After: told[0], Worse: true,
 			Fix: fmt.Sprintf("The report is of another machine than %s: look which machine starts with %s. If the board of %s was replaced, correct the node in lab.yaml.",
-				node.Name, orUnknown(node.MAC), node.Name),
+				node.Name, cmp.Or(node.MAC, "its name"), node.Name),
 		})
 	}
-	if told := s.Settings[SystemUUID]; told != "" && node.UUID != "" && !sameUUID(told, node.UUID) {
-		other(SystemUUID, node.UUID, told)
+	check(SystemUUID, node.UUID, s.Settings[SystemUUID])
+	check(SystemSerial, node.Serial, s.Settings[SystemSerial], s.Settings[BoardSerial])
+	confirmed := len(known) > 0 && others == nil
+	for _, c := range changes {
+		switch {
+		case known[c.Subject], confirmed && identifies(c.Subject):
+			continue
+		case confirmed && describes(c.Subject):
+			c.Worse, c.Fix = false, ""
+		}
+		others = append(others, c)
 	}
-	told := []string{s.Settings[SystemSerial], s.Settings[BoardSerial]}
-	if node.Serial != "" && told[0] != "" && !strings.EqualFold(node.Serial, told[0]) && !strings.EqualFold(node.Serial, told[1]) {
-		other(SystemSerial, node.Serial, told[0])
-	}
-	return out
+	return others
 }
 
-func orUnknown(mac string) string {
-	if mac == "" {
-		return "its name"
-	}
-	return mac
+// describes tells whether a setting is a name of the machine's kind.
+func describes(name string) bool {
+	return name == BoardName || name == BoardVendor || name == SystemProduct || name == SystemVendor
 }
 
-// sameUUID tells whether two UUIDs are the same. Firmware before SMBIOS 2.6 and
+// sameUUID tells whether two UUIDs, or serial numbers, are the same. Firmware before SMBIOS 2.6 and
 // some programs have the first three fields in the other byte order (SMBIOS
 // specification, "System — UUID").
 func sameUUID(a, b string) bool {

@@ -67,7 +67,7 @@ func Judge(node farm.Node, run farm.Run, history []farm.Run, pinned []farm.Basel
 			past = append(past, r)
 		}
 	}
-	changes := append(identity(node, run.Summary), Compare(run, past, Learn(past, pinned))...)
+	changes := identify(node, run.Summary, Compare(run, past, Learn(past, pinned)))
 	sortChanges(changes)
 	return changes
 }
@@ -89,7 +89,7 @@ func comparable(a, b farm.Run) bool {
 	if !same(a.Plan, b.Plan) {
 		return false
 	}
-	for _, name := range []string{DriverModules, CopySize} {
+	for _, name := range []string{DriverModules, CopySize, RunACS} {
 		if !same(setting(a, name), setting(b, name)) {
 			return false
 		}

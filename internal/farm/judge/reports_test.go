@@ -105,7 +105,7 @@ func written(t testing.TB, f *facts.Facts, r *measure.Result) []byte {
 	t.Helper()
 	at := time.Date(2026, 3, 5, 12, 0, 0, 0, time.UTC)
 	w := report.New(report.Clock(func() time.Time { at = at.Add(time.Second); return at }))
-	w.Start(report.RunStart{Name: "mkp2pimg", Version: "0.1", CommandLine: "p2pinit", DUT: report.DUT{
+	w.Start(report.RunStart{Name: "mkp2pimg", Version: "0.1", CommandLine: "p2pinit", Parameters: map[string]any{"p2p.acs": "keep"}, DUT: report.DUT{
 		ID: "node7", Software: []report.SoftwareInfo{
 			{ID: "kernel", Name: "linux", Version: "6.12.94"}, {ID: "driver", Name: "nvidia", Version: "580.159.04", Revision: "p2p"},
 		},

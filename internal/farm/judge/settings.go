@@ -13,6 +13,7 @@ import (
 	checks "mkp2pimg/firmware-checks"
 	"mkp2pimg/firmware-checks/facts"
 	"mkp2pimg/firmware-checks/topology"
+	"mkp2pimg/initramfs/p2pinit/params"
 	"mkp2pimg/internal/measure"
 	"mkp2pimg/internal/report"
 	"mkp2pimg/internal/rm"
@@ -43,6 +44,7 @@ const (
 	DriverKeys    = "driver.keys"      // registry keys that nvidia.ko was loaded with, or none
 	DriverPaths   = "driver.paths"     // granted by the driver, "bar1 12, none 2" (ordered pairs)
 	CopySize      = "measure.size"     // profile and bytes per copy, "quick 64 MiB"
+	RunACS        = "run.acs"          // access controls between GPUs: as they are, or cleared for the run
 	IOMMUMode     = "iommu.mode"       // off, passthrough, translating
 	ACSRedirect   = "acs.redirect"     // ports between GPUs that redirect, or none
 	Above4G       = "bar.above4g"      // whether all framebuffer BARs lie above 4 GiB: yes or no
@@ -115,6 +117,9 @@ func (s settingsMap) start(start *report.RunStart) {
 			s.set(BIOSVendor, sw.Name)
 			s.set(BIOSVersion, sw.Version)
 		}
+	}
+	if acs, ok := start.Parameters["p2p.acs"].(string); ok {
+		s.set(RunACS, word(acs == string(params.Clear), "cleared", "as they are"))
 	}
 	// A node tells a farm's server which machine it is.
 	for key, name := range map[string]string{report.MetaUUID: SystemUUID, report.MetaSerial: SystemSerial, report.MetaBoardSerial: BoardSerial} {

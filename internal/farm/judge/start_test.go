@@ -17,7 +17,7 @@ func TestStartTellsTheMachine(t *testing.T) {
 	}}})
 	assert.Equal(t, settingsMap{SystemUUID: "4c4c4544-0042-3510-8054-b4c04f4a4d32", SystemSerial: "SN-2"}, s)
 
-	changes := identity(farm.Node{Name: "n7", UUID: "4C4C4544-0042-3510-8054-B4C04F4A4D32", Serial: "SN-1"}, &farm.Summary{Settings: s})
+	changes := identify(farm.Node{Name: "n7", UUID: "4C4C4544-0042-3510-8054-B4C04F4A4D32", Serial: "SN-1"}, &farm.Summary{Settings: s}, nil)
 	require.Len(t, changes, 1)
 	assert.Equal(t, "SN-1 (the node's)", changes[0].Before)
 	assert.Equal(t, "SN-2", changes[0].After)
