@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,37 @@ func TestFind(t *testing.T) {
 		assert.Equal(t, tt.want != "", ok, tt)
 		if ok {
 			assert.Equal(t, tt.want, n.Name)
+		}
+	}
+}
+
+// TestManual reads the example of the manual, which is to have all keys.
+func TestManual(t *testing.T) {
+	manual, err := os.ReadFile("../../../docs/farm.md")
+	require.NoError(t, err)
+	_, text, ok := strings.Cut(string(manual), "```yaml\n")
+	require.True(t, ok)
+	text, _, ok = strings.Cut(text, "```")
+	require.True(t, ok)
+	l, err := Parse("lab.yaml", []byte(text))
+	require.NoError(t, err)
+	defaults, err := Parse("lab.yaml", []byte(small))
+	require.NoError(t, err)
+	for name, pair := range map[string][2]any{
+		"listen": {l.Listen, defaults.Listen}, "store": {l.Store, defaults.Store}, "admin-token-file": {l.AdminTokenFile, defaults.AdminTokenFile},
+		"lease": {l.DHCP.Lease, defaults.DHCP.Lease}, "lease-file": {l.DHCP.LeaseFile, defaults.DHCP.LeaseFile}, "tftp": {l.DHCP.TFTP, defaults.DHCP.TFTP},
+		"unknown": {l.Unknown, defaults.Unknown}, "plan": {l.Defaults.Plan, defaults.Defaults.Plan}, "after": {l.Defaults.After, defaults.Defaults.After},
+		"deadline": {l.Defaults.Deadline, defaults.Defaults.Deadline}, "attempts": {l.Defaults.Attempts, defaults.Defaults.Attempts},
+		"boot": {l.Defaults.Boot, defaults.Defaults.Boot}, "begins": {l.Clock.Begins, defaults.Clock.Begins},
+		"nightly.deadline": {l.Nightly.Deadline, defaults.Nightly.Deadline}, "nightly.attempts": {l.Nightly.Attempts, defaults.Nightly.Attempts},
+	} {
+		assert.Equal(t, pair[1], pair[0], "the manual has another default of "+name)
+	}
+	whole, err := os.ReadFile("testdata/whole.yaml")
+	require.NoError(t, err)
+	for _, key := range regexp.MustCompile(`[a-z-]+:`).FindAllString(string(whole), -1) {
+		if key != "x-bmc:" && key != "bandwidth:" && key != "big:" && key != "postgres:" && key != "https:" && key != "http:" {
+			assert.Contains(t, text, key)
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -373,16 +372,4 @@ func (d *decoder) baseline(n *yaml.Node, v *Node) {
 		})(e.value)
 		v.Baseline = append(v.Baseline, b)
 	}
-}
-
-// Files are those that the description names and that must be there for the
-// server to start: the directories of images and loaders.
-func (l *Lab) Files() error {
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(l.Images)) {
-		if _, err := os.Stat(filepath.Join(l.Images[name], "boot.ipxe")); err != nil {
-			errs = append(errs, fmt.Errorf("image %s of %s: %w (make it with \"mkp2pimg build --format pxe --out %s\")", name, l.Path, err, l.Images[name]))
-		}
-	}
-	return errors.Join(errs...)
 }
