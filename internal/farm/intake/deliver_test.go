@@ -156,7 +156,7 @@ func TestReportIsBounded(t *testing.T) {
 	l := newLab(t, sqlite(t))
 	run := l.offer("gpu-1")
 	line := append(bytes.Replace(lines("gpu-1")[1], []byte(`"version":"1.0"`), []byte(`"version":"`+strings.Repeat("x", MaxChunk-1000)+`"`), 1), '\n')
-	line = line[:len(line):len(line)]
+	line = slices.Clip(line)
 	n := 64<<20/len(line) + 1
 	for i := range n {
 		w := l.post(run, fmt.Sprint(i), zstded(line), "Content-Encoding", "zstd")

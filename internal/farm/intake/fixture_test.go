@@ -88,7 +88,7 @@ func (l *lab) offer(node string) string {
 // call makes a request; header is name, value, name, value …
 func (l *lab) call(method, path, token string, body []byte, header ...string) *httptest.ResponseRecorder {
 	l.t.Helper()
-	r := httptest.NewRequest(method, path, bytes.NewReader(body))
+	r := httptest.NewRequestWithContext(l.t.Context(), method, path, bytes.NewReader(body))
 	r.Header.Set("Content-Type", contentType)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -166,8 +166,8 @@ func chunks(node string, n int) [][]byte {
 func gzipped(text []byte) []byte {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	w.Write(text)
-	w.Close()
+	_, _ = w.Write(text) // a Buffer takes everything
+	_ = w.Close()
 	return b.Bytes()
 }
 

@@ -35,8 +35,7 @@ func (in *Intake) postImport(w http.ResponseWriter, r *http.Request) (any, error
 	}
 	var a imported
 	a.Run, a.Fresh, err = in.Import(r.Context(), farm.Source(r.FormValue("source")), r.FormValue("node"), text)
-	var p *ImportError
-	if errors.As(err, &p) {
+	if _, ok := errors.AsType[*ImportError](err); ok {
 		return nil, refuse(http.StatusBadRequest, "%w", err)
 	}
 	return a, err

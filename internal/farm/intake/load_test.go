@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -276,7 +277,7 @@ type server struct {
 }
 
 func startServer(t *testing.T, name string) *server {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
 	socket, err := l.(*net.TCPListener).File()
@@ -285,7 +286,7 @@ func startServer(t *testing.T, name string) *server {
 	s.start()
 	t.Cleanup(func() {
 		s.kill()
-		socket.Close()
+		assert.NoError(t, socket.Close())
 	})
 	return s
 }
@@ -293,7 +294,7 @@ func startServer(t *testing.T, name string) *server {
 func (s *server) start() {
 	program, err := os.Executable()
 	require.NoError(s.t, err)
-	s.cmd, s.out = exec.Command(program), &bytes.Buffer{}
+	s.cmd, s.out = exec.CommandContext(context.WithoutCancel(s.t.Context()), program), &bytes.Buffer{}
 	s.cmd.Env = append(os.Environ(), serverEnv+"="+s.name)
 	s.cmd.ExtraFiles = []*os.File{s.socket}
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
@@ -322,10 +323,16 @@ func (s *server) restart() {
 	killed := time.Now()
 	s.kill()
 	s.start()
-	res, err := http.Get(s.url) // waits in the socket's queue
-	for err != nil {
-		res, err = http.Get(s.url)
+	for {
+		c, err := (&net.Dialer{}).DialContext(s.t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+		require.NoError(s.t, err) // it waits in the socket's queue
+		_, err = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
+		require.NoError(s.t, err)
+		n, _ := c.Read(make([]byte, 1))
+		require.NoError(s.t, c.Close())
+		if n == 1 {
+			break
+		}
 	}
-	res.Body.Close()
 	s.down = append(s.down, time.Since(killed).Round(time.Millisecond))
 }

@@ -30,9 +30,9 @@ func serve(t *testing.T, l *lab) *httptest.Server {
 
 // dial connects to a server and sends it a text.
 func dial(t *testing.T, s *httptest.Server, text string) net.Conn {
-	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
 	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
+	t.Cleanup(func() { _ = c.Close() })
 	_, err = io.WriteString(c, text)
 	require.NoError(t, err)
 	return c
@@ -70,7 +70,7 @@ func TestSlowStranger(t *testing.T) {
 	c := dial(t, s, head("0", 1000))
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	require.NoError(t, err)
-	r.Body.Close()
+	require.NoError(t, r.Body.Close())
 	assert.Equal(t, http.StatusNotFound, r.StatusCode)
 	_, err = c.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, io.EOF, "the connection is closed")
@@ -86,7 +86,7 @@ func TestCutOff(t *testing.T) {
 		require.NoError(t, c.(*net.TCPConn).CloseWrite())
 		r, err := http.ReadResponse(bufio.NewReader(c), nil)
 		require.NoError(t, err)
-		r.Body.Close()
+		require.NoError(t, r.Body.Close())
 		assert.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
 		assert.Empty(t, l.stored(run))
 	}

@@ -21,10 +21,10 @@ type Limiter struct {
 }
 
 // New returns a limiter that answers an asker burst times at once, and in the long
-// run once in the time every. It remembers max askers; while so many of them have
+// run once in the time every. It remembers so many askers; while as many have
 // asked of late, others get no answer.
-func New(every time.Duration, burst, max int) *Limiter {
-	return &Limiter{every: every, burst: burst, max: max, askers: map[string]*rate.Limiter{}}
+func New(every time.Duration, burst, askers int) *Limiter {
+	return &Limiter{every: every, burst: burst, max: askers, askers: map[string]*rate.Limiter{}}
 }
 
 // Allow tells whether an asker gets an answer now.

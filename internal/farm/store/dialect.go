@@ -35,8 +35,8 @@ var (
 
 // sqliteHint is about the primary result codes: https://sqlite.org/rescode.html.
 func sqliteHint(err error) string {
-	var e *sqlite.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	if !ok {
 		return ""
 	}
 	switch e.Code() & 0xff {
@@ -60,8 +60,7 @@ func sqliteHint(err error) string {
 
 // postgresHint is about SQLSTATE: appendix A of PostgreSQL's manual.
 func postgresHint(err error) string {
-	var e *pgconn.PgError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch e.Code {
 		case "28P01", "28000":
 			return "see the user and password of the URL, and pg_hba.conf of the server"
@@ -74,8 +73,7 @@ func postgresHint(err error) string {
 		}
 		return ""
 	}
-	var n net.Error
-	if errors.As(err, &n) {
+	if _, ok := errors.AsType[net.Error](err); ok {
 		return "is the database server running, and reachable from here?"
 	}
 	return ""

@@ -20,7 +20,7 @@ func openAt(t *testing.T, path string, steps []string) (*Store, error) {
 	t.Helper()
 	s := &Store{name: path}
 	require.NoError(t, s.openSQLite())
-	t.Cleanup(func() { s.w.Close(); s.r.Close() })
+	t.Cleanup(func() { assert.NoError(t, errors.Join(s.w.Close(), s.r.Close())) })
 	return s, s.migrate(context.Background(), steps)
 }
 
@@ -36,14 +36,14 @@ func TestMigrate(t *testing.T) {
 		s, err := openAt(t, path, steps)
 		require.NoError(t, err)
 		var x, y string
-		require.NoError(t, s.r.QueryRow("SELECT x, y FROM a").Scan(&x, &y))
+		require.NoError(t, s.r.QueryRowContext(t.Context(), "SELECT x, y FROM a").Scan(&x, &y))
 		assert.Equal(t, []string{"kept", "new"}, []string{x, y})
 	}
 	_, err = openAt(t, path, append(steps, "CREATE TABLE b (x TEXT)", "CREATE TABLE a (x TEXT)"))
 	require.ErrorContains(t, err, "migrate the schema to version 4: ")
 	s, err := openAt(t, path, steps)
 	require.NoError(t, err, "a migration that fails changes nothing")
-	assert.Error(t, s.r.QueryRow("SELECT x FROM b").Err())
+	assert.Error(t, s.r.QueryRowContext(t.Context(), "SELECT x FROM b").Err())
 	_, err = openAt(t, path, steps[:1])
 	assert.ErrorContains(t, err, "its schema has version 2, this program knows versions up to 1")
 }
@@ -54,10 +54,10 @@ func TestOnStableStorage(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	var mode string
-	require.NoError(t, s.w.QueryRow("PRAGMA journal_mode").Scan(&mode))
+	require.NoError(t, s.w.QueryRowContext(t.Context(), "PRAGMA journal_mode").Scan(&mode))
 	assert.Equal(t, "wal", mode)
 	var level int
-	require.NoError(t, s.w.QueryRow("PRAGMA synchronous").Scan(&level))
+	require.NoError(t, s.w.QueryRowContext(t.Context(), "PRAGMA synchronous").Scan(&level))
 	assert.Equal(t, 2, level, "FULL: https://sqlite.org/pragma.html#pragma_synchronous")
 }
 
@@ -98,13 +98,13 @@ func TestHeldByAnotherProgram(t *testing.T) {
 	require.NoError(t, err)
 	defer other.Close()
 	other.SetMaxOpenConns(1)
-	_, err = other.Exec("BEGIN IMMEDIATE")
+	_, err = other.ExecContext(t.Context(), "BEGIN IMMEDIATE")
 	require.NoError(t, err)
-	_, err = s.w.Exec(fmt.Sprintf("PRAGMA busy_timeout = %d", time.Millisecond.Milliseconds()))
+	_, err = s.w.ExecContext(t.Context(), fmt.Sprintf("PRAGMA busy_timeout = %d", time.Millisecond.Milliseconds()))
 	require.NoError(t, err)
 	err = s.Disarm(t.Context(), "2026-03-05", "n1")
 	assert.EqualError(t, err, "store "+path+": disarm n1: begin: database is locked (5) (SQLITE_BUSY): another program holds the file; is a second server running on it?")
-	_, err = other.Exec("ROLLBACK")
+	_, err = other.ExecContext(t.Context(), "ROLLBACK")
 	require.NoError(t, err)
 	require.NoError(t, s.Disarm(t.Context(), "2026-03-05", "n1"))
 }

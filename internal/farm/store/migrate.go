@@ -39,7 +39,7 @@ func (s *Store) migrate(ctx context.Context, steps []string) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback()
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
 	for _, q := range []string{s.dialect.exclusive, `CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)`} {
 		if _, err := tx.ExecContext(ctx, q); err != nil {
 			return err

@@ -72,9 +72,7 @@ func Open(ctx context.Context, name string) (*Store, error) {
 		return nil, err
 	}
 	if err := s.migrate(ctx, migrations); err != nil {
-		s.w.Close()
-		s.r.Close()
-		return nil, s.explain("open", err)
+		return nil, errors.Join(s.explain("open", err), s.w.Close(), s.r.Close())
 	}
 	go s.write()
 	return s, nil
@@ -103,7 +101,7 @@ func (s *Store) openSQLite() error {
 	// A new file is its owner's alone, and SQLite gives its modes to those beside it.
 	// What is wrong here SQLite says as well, in opening it.
 	if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err == nil {
-		f.Close()
+		_ = f.Close() // nothing was written
 	}
 	dsn := func(options string) string {
 		u := url.URL{Scheme: "file", Path: path}

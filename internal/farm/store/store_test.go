@@ -32,10 +32,10 @@ func offered(id, node, night string) farm.Run {
 	return farm.Run{ID: id, Node: node, Night: night, Image: "lab", Plan: "quick", Offered: now, Deadline: now.Add(30 * time.Minute)}
 }
 
-// complete offers a run and delivers it in one chunk.
-func complete(t *testing.T, s *store.Store, id, node, night, text string, at time.Time) {
+// complete offers a run to n1 and delivers it in one chunk.
+func complete(t *testing.T, s *store.Store, id, night, text string, at time.Time) {
 	t.Helper()
-	r := offered(id, node, night)
+	r := offered(id, "n1", night)
 	r.Offered = at
 	require.NoError(t, s.Offer(t.Context(), r, store.Token{}))
 	_, err := s.Append(t.Context(), id, store.Chunk{Data: []byte(text), End: true, At: at})
@@ -221,15 +221,15 @@ func TestNothing(t *testing.T) {
 func TestNewestRun(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, name string) {
 		s := storetest.Open(t, name)
-		complete(t, s, "r1", "n1", "2026-03-05", "a\n", now)
-		complete(t, s, "r0", "n1", "2026-03-04", "a\n", now.Add(time.Hour)) // delivered late
+		complete(t, s, "r1", "2026-03-05", "a\n", now)
+		complete(t, s, "r0", "2026-03-04", "a\n", now.Add(time.Hour)) // delivered late
 		last := func() string {
 			fleet, err := s.Fleet(t.Context())
 			require.NoError(t, err)
 			return fleet[0].Last.ID
 		}
 		assert.Equal(t, "r1", last())
-		complete(t, s, "r2", "n1", "2026-03-05", "a\n", now.Add(time.Minute))
+		complete(t, s, "r2", "2026-03-05", "a\n", now.Add(time.Minute))
 		assert.Equal(t, "r2", last())
 	})
 }
@@ -291,7 +291,7 @@ func TestHostileTexts(t *testing.T) {
 func TestLongTexts(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, name string) {
 		s := storetest.Open(t, name)
-		complete(t, s, "r1", "n1", "2026-03-05", "a\n", now)
+		complete(t, s, "r1", "2026-03-05", "a\n", now)
 		var b strings.Builder
 		for i := range 200_000 { // no repetition that a database packs away
 			fmt.Fprintf(&b, "é%d", i)
@@ -310,7 +310,7 @@ func TestLongTexts(t *testing.T) {
 func TestUnjudged(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, name string) {
 		s := storetest.Open(t, name)
-		complete(t, s, "complete", "n1", "2026-03-05", "a\n", now)
+		complete(t, s, "complete", "2026-03-05", "a\n", now)
 		for _, id := range []string{"running", "lost", "offered"} {
 			require.NoError(t, s.Offer(t.Context(), offered(id, "n1", "2026-03-05"), store.Token{}))
 		}
@@ -347,7 +347,7 @@ func TestUnjudged(t *testing.T) {
 func TestBaselines(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, name string) {
 		s := storetest.Open(t, name)
-		complete(t, s, "r1", "n1", "2026-03-05", "a\n", now)
+		complete(t, s, "r1", "2026-03-05", "a\n", now)
 		learned := []farm.Baseline{{Node: "n1", Key: "a", Unit: "GB/s", Median: 1, Runs: 3}, {Node: "n1", Key: "b", Unit: "ns", Median: 2, Runs: 3}}
 		judge := func(b []farm.Baseline) {
 			require.NoError(t, s.Judge(t.Context(), "r1", store.Judgement{Chunks: 1, Baselines: b}))
@@ -388,7 +388,7 @@ func TestRetain(t *testing.T) {
 		const day = 24 * time.Hour
 		for i := range 10 { // one a day, the oldest first
 			id := fmt.Sprint(i)
-			complete(t, s, id, "n1", "2026-03-05", "report "+id+"\n", now.Add(time.Duration(i-9)*day))
+			complete(t, s, id, "2026-03-05", "report "+id+"\n", now.Add(time.Duration(i-9)*day))
 			if i != 1 {
 				require.NoError(t, s.Judge(t.Context(), id, store.Judgement{Chunks: 1, Summary: summary()}))
 			}
@@ -490,7 +490,7 @@ func TestOpenErrors(t *testing.T) {
 			db, err := sql.Open("sqlite", name)
 			require.NoError(t, err)
 			defer db.Close()
-			_, err = db.Exec("UPDATE schema_version SET version = 99")
+			_, err = db.ExecContext(t.Context(), "UPDATE schema_version SET version = 99")
 			require.NoError(t, err)
 			return name
 		}, "store FILE: open: its schema has version 99, this program knows versions up to 1: use the mkp2pimg that wrote it, or a newer one"},
@@ -505,10 +505,8 @@ func TestOpenErrors(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			name := tt.name(t)
 			s, err := store.Open(t.Context(), name)
-			if err == nil {
-				s.Close()
-			}
 			require.Error(t, err)
+			require.Nil(t, s)
 			assert.Contains(t, err.Error(), strings.Replace(tt.want, "FILE", name, 1))
 			assert.NotContains(t, err.Error(), "secret")
 		})

@@ -24,14 +24,13 @@ func (s *Store) read(ctx context.Context, what string, f func(tx *sql.Tx) error)
 	if err != nil {
 		return s.explain(what, err)
 	}
-	defer tx.Rollback() // nothing was written
+	defer func() { _ = tx.Rollback() }() // nothing was written
 	return s.plain(what, f(tx))
 }
 
 // plain returns a [refusal] as what it says, and explains every other error.
 func (s *Store) plain(what string, err error) error {
-	var no refusal
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[refusal](err); ok {
 		return no.error
 	}
 	return s.explain(what, err)

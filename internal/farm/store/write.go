@@ -40,11 +40,7 @@ func (s *Store) change(ctx context.Context, what string, do func(context.Context
 		return s.explain(what, errClosed)
 	}
 	<-w.done // also when ctx is done: it may have been changed
-	var no refusal
-	if errors.As(w.err, &no) {
-		return no.error
-	}
-	return s.explain(what, w.err)
+	return s.plain(what, w.err)
 }
 
 // write takes the writes that wait, all of them at once, until the store closes.
@@ -98,14 +94,13 @@ func (s *Store) transact(batch []*write) error {
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer tx.Rollback()
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
 	for _, w := range batch {
 		if w.err = w.ctx.Err(); w.err != nil {
 			continue
 		}
 		w.err = w.do(ctx, tx)
-		var no refusal
-		if w.err != nil && !errors.As(w.err, &no) {
+		if _, no := errors.AsType[refusal](w.err); w.err != nil && !no {
 			return w.err
 		}
 	}

@@ -54,6 +54,7 @@ var (
 // [Main].
 func Postgres(t testing.TB) string {
 	t.Helper()
+	ctx := context.Background() // that of the test has ended when it is cleaned up
 	base, err := server()
 	if errors.Is(err, exec.ErrNotFound) {
 		t.Skip(err)
@@ -63,13 +64,13 @@ func Postgres(t testing.TB) string {
 	require.NoError(t, err)
 	defer db.Close()
 	name := fmt.Sprintf("mkp2pimg_%d_%d", os.Getpid(), schemas.Add(1))
-	_, err = db.Exec("CREATE SCHEMA " + name)
+	_, err = db.ExecContext(ctx, "CREATE SCHEMA "+name)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		db, err := sql.Open("pgx", base)
 		require.NoError(t, err)
 		defer db.Close()
-		_, err = db.Exec("DROP SCHEMA " + name + " CASCADE")
+		_, err = db.ExecContext(ctx, "DROP SCHEMA "+name+" CASCADE")
 		require.NoError(t, err)
 	})
 	u, err := url.Parse(base)
@@ -101,14 +102,14 @@ func startServer() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	stop = func() { os.RemoveAll(dir) }
+	stop = func() { _ = os.RemoveAll(dir) }
 	who, err := ordinaryUser(dir)
 	if err != nil {
 		return "", err
 	}
 	data := filepath.Join(dir, "data")
 	command := func(name string, args ...string) (*exec.Cmd, *bytes.Buffer) {
-		c := exec.Command(filepath.Join(bin, name), args...)
+		c := exec.CommandContext(context.Background(), filepath.Join(bin, name), args...)
 		out := &bytes.Buffer{}
 		c.Dir, c.SysProcAttr, c.Stdout, c.Stderr = dir, who, out, out
 		return c, out
@@ -127,11 +128,14 @@ func startServer() (string, error) {
 		return "", err
 	}
 	ended := make(chan struct{})
-	go func() { postgres.Wait(); close(ended) }()
+	go func() {
+		_ = postgres.Wait() // how it ended is told by what it wrote
+		close(ended)
+	}()
 	stop = func() {
-		postgres.Process.Signal(syscall.SIGQUIT) // immediate shutdown
+		_ = postgres.Process.Signal(syscall.SIGQUIT) // immediate shutdown
 		<-ended
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir)
 	}
 	u := fmt.Sprintf("postgres://mkp2pimg@/postgres?host=%s", url.QueryEscape(dir))
 	return u, waitFor(u, ended, out)
@@ -145,7 +149,7 @@ func waitFor(u string, ended chan struct{}, out fmt.Stringer) error {
 	}
 	defer db.Close()
 	for {
-		if db.Ping() == nil {
+		if db.PingContext(context.Background()) == nil {
 			return nil
 		}
 		select {
