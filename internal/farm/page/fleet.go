@@ -32,7 +32,7 @@ var fleetOrders = map[string]func(a, b fleetRow) int{
 	"attention": func(a, b fleetRow) int {
 		return cmp.Or(cmp.Compare(slices.Index(states, a.State), slices.Index(states, b.State)), cmp.Compare(b.Worse, a.Worse))
 	},
-	"node":  func(a, b fleetRow) int { return 0 },
+	"node":  func(_, _ fleetRow) int { return 0 },
 	"worst": func(a, b fleetRow) int { return cmp.Compare(orMore(a.Worst), orMore(b.Worst)) },
 	"changes": func(a, b fleetRow) int {
 		return cmp.Or(cmp.Compare(b.Worse, a.Worse), cmp.Compare(len(b.Changes), len(a.Changes)))

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -195,7 +196,7 @@ func judgement(t testing.TB, run farm.Run, text io.Reader, history []farm.Run) s
 	run.Summary = judge.Summarise(parsed)
 	return store.Judgement{
 		Chunks: run.Chunks, Summary: run.Summary, Changes: judge.Judge(farm.Node{Name: run.Node}, run, history, nil),
-		Baselines: judge.Learn(append(history[:len(history):len(history)], run), nil),
+		Baselines: judge.Learn(append(slices.Clip(history), run), nil),
 	}
 }
 
@@ -267,7 +268,7 @@ func (m machine) report(t testing.TB, f *facts.Facts, found []checks.Finding, at
 			s.Extension(report.ExtBandwidth, r)
 		})
 		if m.compared {
-			step("compare", func(s *report.Step) { s.Extension(report.ExtComparison, m.comparison(f, r)) })
+			step("compare", func(s *report.Step) { s.Extension(report.ExtComparison, m.comparison(r)) })
 		}
 	}
 	verdict, reason := checks.Judge(all)
@@ -319,7 +320,7 @@ func made(q measure.Quantity, w way, unit string, v float64) measure.Measurement
 		Summary: measure.Summary{Median: v, Min: 0.99 * v, P5: 0.992 * v, P95: 1.008 * v, Max: 1.01 * v}}
 }
 
-func (m machine) comparison(f *facts.Facts, r *measure.Result) arms.Comparison {
+func (m machine) comparison(r *measure.Result) arms.Comparison {
 	box := *r
 	box.Pairs = nil
 	for _, p := range r.Pairs {

@@ -149,7 +149,7 @@ var nightOrders = map[string]func(a, b nightRow) int{
 	"attention": func(a, b nightRow) int {
 		return cmp.Or(cmp.Compare(slices.Index(states, a.State), slices.Index(states, b.State)), cmp.Compare(b.Worse, a.Worse))
 	},
-	"node":    func(a, b nightRow) int { return 0 },
+	"node":    func(_, _ nightRow) int { return 0 },
 	"worst":   func(a, b nightRow) int { return cmp.Compare(orMore(a.worst()), orMore(b.worst())) },
 	"changes": func(a, b nightRow) int { return cmp.Compare(b.Worse, a.Worse) },
 	"seen":    func(a, b nightRow) int { return b.Heard().Compare(a.Heard()) },

@@ -224,22 +224,21 @@ func (h *handler) pin(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b := base[i]
+	b.Node, b.Pinned = name, true
 	switch r.PostFormValue("do") {
 	case "pin":
-		b.Node, b.Pinned = name, true
 		err = h.Store.Pin(ctx, b)
 	case "pin-last":
-		runs, err := h.Store.History(ctx, name, 1)
-		if err != nil {
-			h.broken(w, r, "node", err)
-			return
+		var runs []farm.Run
+		if runs, err = h.Store.History(ctx, name, 1); err != nil {
+			break
 		}
 		v, ok := lastFigure(runs, key)
 		if !ok {
 			h.fail(w, r, http.StatusConflict, "The last run has no verified figure to pin.")
 			return
 		}
-		b.Node, b.Pinned, b.Median, b.Runs = name, true, v, 1
+		b.Median, b.Runs = v, 1
 		err = h.Store.Pin(ctx, b)
 	case "unpin":
 		err = h.Store.Unpin(ctx, name, key)

@@ -462,6 +462,24 @@ func (brokenStore) Report(context.Context, string) (io.Reader, error) {
 	return nil, fmt.Errorf("run: %w", store.ErrRemoved)
 }
 
+// fullStore can be read, not written.
+type fullStore struct{ Store }
+
+func (fullStore) Pin(context.Context, farm.Baseline) error    { return errSecret }
+func (fullStore) Unpin(context.Context, string, string) error { return errSecret }
+
+func TestPinFails(t *testing.T) {
+	l := smallLab(t)
+	h := Handler(Config{Store: fullStore{l.Store}, Lab: l.Lab, Admin: func(string) bool { return true }, Log: slog.New(slog.DiscardHandler)})
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	c := &client{t, s.URL, map[string]string{}}
+	c.do(http.MethodPost, "/login", url.Values{"token": {"x"}}, nil)
+	for _, do := range []string{"pin", "pin-last", "unpin"} {
+		assert.Equal(t, http.StatusInternalServerError, c.do(http.MethodPost, "/nodes/n1/baselines", url.Values{"do": {do}, "key": {key}}, nil).Code, do)
+	}
+}
+
 func TestBrokenStore(t *testing.T) {
 	var said strings.Builder
 	h := Handler(Config{Store: brokenStore{}, Lab: newLabFile(), Log: slog.New(slog.NewTextHandler(&said, nil))})

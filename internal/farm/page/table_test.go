@@ -79,7 +79,7 @@ func TestPages(t *testing.T) {
 	for i := range 2*pageSize + 1 {
 		rows = append(rows, fmt.Sprintf("n%d", i))
 	}
-	same := func(a, b string) int { return 0 }
+	same := func(_, _ string) int { return 0 }
 	self := func(s string) string { return s }
 	for page, want := range map[int][3]any{1: {"n0", 1, 100}, 2: {"n100", 101, 200}, 3: {"n200", 201, 201}, 4: {"n200", 201, 201}} {
 		f := filter{Page: page}
