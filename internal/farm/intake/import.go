@@ -56,23 +56,9 @@ func cannot(format string, args ...any) error { return &ImportError{fmt.Errorf(f
 // delivered, is found instead; then fresh is false. The error is an [*ImportError]
 // or one of the store.
 func (in *Intake) Import(ctx context.Context, source farm.Source, node string, text []byte) (run farm.Run, fresh bool, err error) {
-	if source != farm.Stick && source != farm.Serial {
-		return run, false, cannot("source %q is neither %s nor %s", source, farm.Stick, farm.Serial)
+	if run, err = in.describe(source, node, text); err != nil {
+		return run, false, err
 	}
-	if len(text) > store.MaxReport {
-		return run, false, cannot("%w", store.ErrTooLarge)
-	}
-	told, err := report.Parse(bytes.NewReader(text))
-	if err != nil {
-		return run, false, cannot("%w", err)
-	}
-	if node == "" && told.Start != nil {
-		node = told.Start.DUT.ID
-	}
-	if !in.Known(node) {
-		return run, false, cannot("there is no node %q; say which node the report is of", node)
-	}
-	run = in.imported(told, farm.Run{Source: source, Node: node, ID: importID(node, text)})
 	if had, err := in.delivered(ctx, run, text); err != nil || had != nil {
 		return *cmp.Or(had, &run), false, err
 	}
@@ -82,6 +68,27 @@ func (in *Intake) Import(ctx context.Context, source farm.Source, node string, t
 	in.judgeSoon()
 	run, err = in.Store.Run(ctx, run.ID)
 	return run, fresh, err
+}
+
+// describe says what run a report is of. It is pure but for the clock.
+func (in *Intake) describe(source farm.Source, node string, text []byte) (run farm.Run, err error) {
+	if source != farm.Stick && source != farm.Serial {
+		return run, cannot("source %q is neither %s nor %s", source, farm.Stick, farm.Serial)
+	}
+	if len(text) > store.MaxReport {
+		return run, cannot("%w", store.ErrTooLarge)
+	}
+	told, err := report.Parse(bytes.NewReader(text))
+	if err != nil {
+		return run, cannot("%w", err)
+	}
+	if node == "" && told.Start != nil {
+		node = told.Start.DUT.ID
+	}
+	if !in.Known(node) {
+		return run, cannot("there is no node %q; say which node the report is of", node)
+	}
+	return in.imported(told, farm.Run{Source: source, Node: node, ID: importID(node, text)}), nil
 }
 
 // importID depends on nothing but the report and its node.
