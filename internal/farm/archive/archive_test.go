@@ -127,10 +127,10 @@ func TestBad(t *testing.T) {
 	run := func(change func(s string) string) string {
 		return change(`{"version":1,"run":{"id":"` + id + `0","node":"n","night":"2026-03-05","source":"stick","state":"complete"}}`)
 	}
-	replace := func(old, new string) string {
+	replace := func(old, by string) string {
 		return run(func(s string) string {
 			assert.Contains(t, s, old)
-			return strings.Replace(s, old, new, 1)
+			return strings.Replace(s, old, by, 1)
 		})
 	}
 	for name, test := range map[string]struct{ text, want string }{
@@ -170,7 +170,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"version":1,"run":{"id":"` + id + `0","node":"n","night":"2026-03-05","source":"stick","state":"complete","chunks":-1},"report_base64":"AA=="}`))
 	s, err := store.Open(context.Background(), f.TempDir()+"/farm.db")
 	require.NoError(f, err)
-	f.Cleanup(func() { s.Close() })
+	f.Cleanup(func() { require.NoError(f, s.Close()) })
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if _, err := Read(t.Context(), bytes.NewReader(text), s); err != nil {
 			return

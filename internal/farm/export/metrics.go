@@ -2,6 +2,7 @@ package export
 
 import (
 	"io"
+	"slices"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
@@ -106,7 +107,7 @@ func (n *Night) families() []*dto.MetricFamily {
 		}
 		for _, p := range s.Pairs {
 			ends := []string{"node", node.Node, "initiator", p.Initiator, "peer", p.Peer}
-			way := append(ends[:len(ends):len(ends)], "direction", p.Direction, "method", p.Method)
+			way := append(slices.Clip(ends), "direction", p.Direction, "method", p.Method)
 			sound := p.Verdict == string(measure.OK) || p.Verdict == string(measure.Slow)
 			verified.add(flag(sound), way...)
 			if sound && p.GBps > 0 {

@@ -62,12 +62,10 @@ func sortChanges(changes []farm.Change) {
 }
 
 // look reports a state if it changed.
-func (c *comparison) look(s state) bool {
-	change, ok := s.changed(c.run, c.past)
-	if ok {
+func (c *comparison) look(s state) {
+	if change, ok := s.changed(c.run, c.past); ok {
 		c.changes = append(c.changes, change)
 	}
-	return ok && change.Worse
 }
 
 // delivered looks at whether the report came.

@@ -75,7 +75,7 @@ func TestCompare(t *testing.T) {
 		other = "0000:04:00.0"
 	)
 	well := func() *facts.Facts { return machine(t, "acs-sv-only") }
-	full := func(f *facts.Facts) *measure.Result { return seen(measured(f, 0.97), "16.0 GT/s PCIe") }
+	full := func(f *facts.Facts) *measure.Result { return seen(measured(f), "16.0 GT/s PCIe") }
 	report := func(change func(f *facts.Facts), result func(r *measure.Result) *measure.Result) *farm.Summary {
 		f := well()
 		if change != nil {
@@ -210,16 +210,16 @@ func shrink(f *facts.Facts) {
 // TestFirstRuns have nothing to be compared with: only wrong data is worse.
 func TestFirstRuns(t *testing.T) {
 	f := machine(t, "acs-sv-only")
-	r := measured(f, 0.97)
+	r := measured(f)
 	node := farm.Node{Name: "node7"}
 	for n := range MinRuns {
 		past := nights(n, summary(t, f, r))
-		slow := night(n, summary(t, f, reach(measured(f, 0.97), "", 0.8)))
+		slow := night(n, summary(t, f, reach(measured(f), "", 0.8)))
 		for _, c := range Judge(node, slow, past, nil) {
 			assert.NotEqual(t, farm.BandwidthChanged, c.Kind, "after %d runs", n)
 		}
 	}
-	bad := measured(f, 0.97)
+	bad := measured(f)
 	corrupt(bad, 0, measure.Write, measure.CE)
 	changes := Judge(node, night(0, summary(t, f, bad)), nil, nil)
 	require.Len(t, changes, 1)
@@ -234,7 +234,7 @@ func TestFirstRuns(t *testing.T) {
 // Wrong data is worse however often it was there.
 func TestWrongDataIsNeverNormal(t *testing.T) {
 	f := machine(t, "acs-sv-only")
-	bad := measured(f, 0.97)
+	bad := measured(f)
 	corrupt(bad, 0, measure.Write, measure.CE)
 	s := summary(t, f, bad)
 	changes := Judge(farm.Node{}, night(100, s), nights(100, s), nil)
@@ -246,12 +246,12 @@ func TestWrongDataIsNeverNormal(t *testing.T) {
 // TestAfterwards follows a node through the nights after a change.
 func TestAfterwards(t *testing.T) {
 	f := machine(t, "acs-sv-only")
-	good := summary(t, f, measured(f, 0.97))
-	slow := summary(t, f, reach(measured(f, 0.97), "", 0.9))
-	updated := summary(t, f, reach(measured(f, 0.97), "", 1.1))
+	good := summary(t, f, measured(f))
+	slow := summary(t, f, reach(measured(f), "", 0.9))
+	updated := summary(t, f, reach(measured(f), "", 1.1))
 	updated.Settings = maps.Clone(updated.Settings)
 	updated.Settings[BIOSVersion] = "1304"
-	blocked := summary(t, machine(t, "acs-sv-only"), measured(f, 0.97))
+	blocked := summary(t, machine(t, "acs-sv-only"), measured(f))
 	blocked.Verdict = checks.VerdictBlocked
 	for name, test := range map[string]struct {
 		then   *farm.Summary
@@ -302,8 +302,8 @@ func pin(s *farm.Summary) []farm.Baseline {
 // TestComparable compares only runs that were asked to do the same.
 func TestComparable(t *testing.T) {
 	f := machine(t, "acs-sv-only")
-	good := summary(t, f, measured(f, 0.97))
-	slow := summary(t, f, reach(measured(f, 0.97), "", 0.8))
+	good := summary(t, f, measured(f))
+	slow := summary(t, f, reach(measured(f), "", 0.8))
 	for name, change := range map[string]func(r *farm.Run){
 		"plan":          func(r *farm.Run) { r.Plan = "check" },
 		"modules":       func(r *farm.Run) { r.Summary.Settings[DriverModules] = "stock" },

@@ -63,7 +63,7 @@ const (
 func Judge(node farm.Node, run farm.Run, history []farm.Run, pinned []farm.Baseline) []farm.Change {
 	var past []farm.Run
 	for _, r := range history {
-		if r.ID != run.ID && !began(r).After(began(run)) && comparable(r, run) {
+		if r.ID != run.ID && !began(r).After(began(run)) && alike(r, run) {
 			past = append(past, r)
 		}
 	}
@@ -82,9 +82,9 @@ func began(r farm.Run) time.Time {
 	return r.Ended
 }
 
-// comparable tells whether two runs were asked to do the same. What is not known
+// alike tells whether two runs were asked to do the same. What is not known
 // of one of them is no difference.
-func comparable(a, b farm.Run) bool {
+func alike(a, b farm.Run) bool {
 	same := func(a, b string) bool { return a == "" || b == "" || a == b }
 	if !same(a.Plan, b.Plan) {
 		return false

@@ -139,7 +139,7 @@ func Learn(history []farm.Run, pinned []farm.Baseline) []farm.Baseline {
 	values := map[Key][]float64{}
 	node := ""
 	for _, r := range runs {
-		if !comparable(r, runs[len(runs)-1]) {
+		if !alike(r, runs[len(runs)-1]) {
 			continue
 		}
 		node = r.Node

@@ -235,7 +235,7 @@ func TestDetected(t *testing.T) {
 
 func BenchmarkJudge(b *testing.B) {
 	f := machine(b, "ten-gpus")
-	s := summary(b, f, measured(f, 0.97))
+	s := summary(b, f, measured(f))
 	runs := nights(Depth, s)
 	run := night(Depth, s)
 	b.Logf("%d figures", len(s.Pairs))

@@ -19,7 +19,7 @@ func (c *comparison) measured(base []farm.Baseline) {
 	if !computing(c.run.Summary) {
 		return
 	}
-	c.missing(pairs, base)
+	c.missing(pairs)
 	c.broken(pairs, base)
 	c.figures(pairs, base)
 }
@@ -79,7 +79,7 @@ func (c *comparison) wrongData(pairs []farm.Pair) {
 }
 
 // missing reports that a whole run measured no pair where runs before it did.
-func (c *comparison) missing(pairs []farm.Pair, base []farm.Baseline) {
+func (c *comparison) missing(pairs []farm.Pair) {
 	if c.run.State != farm.Complete || len(pairs) > 0 {
 		return
 	}

@@ -22,7 +22,7 @@ func TestSummarise(t *testing.T) {
 	good := machine(t, "acs-sv-only")
 	for name, s := range map[string]*farm.Summary{
 		"h200":      summary(t, f, r),
-		"switch":    summary(t, good, measured(good, 0.97)),
+		"switch":    summary(t, good, measured(good)),
 		"acs":       summary(t, machine(t, "acs-switch"), nil),
 		"no-gpu":    summary(t, machine(t, "no-gpu"), nil),
 		"emulated":  summary(t, machine(t, "emulated"), nil),
@@ -57,7 +57,7 @@ func TestSummariseSample(t *testing.T) {
 // does not say.
 func TestSummarisePart(t *testing.T) {
 	f := machine(t, "acs-sv-only")
-	raw := written(t, f, measured(f, 0.97))
+	raw := written(t, f, measured(f))
 	whole := Summarise(parsed(t, raw))
 	var part []byte
 	var before *farm.Summary
@@ -87,7 +87,7 @@ func TestSummariseDamaged(t *testing.T) {
 		"corrupt": func(r *measure.Result) { corrupt(r, 1, measure.Read, measure.SM) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := measured(f, 0.97)
+			r := measured(f)
 			test(r)
 			raw := written(t, f, r)
 			var lost []byte
@@ -121,7 +121,7 @@ func corrupt(r *measure.Result, n int, d measure.Direction, m measure.Method) {
 // A bandwidth counts for nothing until the data was verified.
 func TestUnverified(t *testing.T) {
 	f := machine(t, "acs-sv-only")
-	r := measured(f, 0.97)
+	r := measured(f)
 	corrupt(r, 0, measure.Write, measure.CE)
 	s := summary(t, f, r)
 	assert.Equal(t, "wrong-data", s.Pairs[0].Verdict)
@@ -130,7 +130,7 @@ func TestUnverified(t *testing.T) {
 	assert.Zero(t, *s.Worst, "the pair delivers nothing that can be used")
 	assert.Positive(t, s.Pairs[1].GBps, "the other way is sound")
 
-	hung := measured(f, 0.97)
+	hung := measured(f)
 	hung.Pairs[0].Problem, hung.Pairs[0].Ways = &measure.Problem{Kind: measure.Timeout, Text: "no end"}, nil
 	hung.Pairs[0].Verdict = measure.Hang
 	s = summary(t, f, hung)
@@ -165,7 +165,7 @@ func FuzzSummarise(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(sample)
 	m := machine(f, "good-2x4090")
-	f.Add(written(f, m, measured(m, 0.97)))
+	f.Add(written(f, m, measured(m)))
 	f.Add([]byte("{}"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r, err := report.Parse(bytes.NewReader(raw))
