@@ -289,3 +289,21 @@ func TestBrowserHostile(t *testing.T) {
 	b.mu.Unlock()
 	b.quiet(t, l.Server.URL)
 }
+
+// TestBrowserPin logs in and pins what is normal, with the forms as they are.
+func TestBrowserPin(t *testing.T) {
+	b, l := newBrowser(t), newLab(t)
+	b.run(t, chromedp.Navigate(l.Server.URL+"/nodes/r1-n02"))
+	_ = eval[bool](t, b, `document.querySelector('a[href^="/login"]').click() || true`)
+	wait(t, b, `location.pathname === "/login"`)
+	assert.Equal(t, "token", eval[string](t, b, `document.activeElement.name`))
+	b.run(t, chromedp.KeyEvent(adminToken+kb.Enter))
+	wait(t, b, `location.pathname === "/nodes/r1-n02" && document.querySelector('button[value="pin"]') !== null`)
+	b.run(t, chromedp.Focus(`button[value="pin"]`), chromedp.KeyEvent(kb.Enter))
+	wait(t, b, `location.hash === "#baselines" && document.querySelector('button[value="unpin"]') !== null`)
+	base, err := l.Baselines(t.Context(), "r1-n02")
+	require.NoError(t, err)
+	assert.True(t, base[0].Pinned)
+	b.shoot(t, "node-admin")
+	b.quiet(t, l.Server.URL)
+}
