@@ -32,6 +32,10 @@ media-test: ## boot each medium in $(OUT) under QEMU; CERT is the certificate th
 	MKP2PIMG_IMAGE=$(abspath $(OUT)) MKP2PIMG_CERT=$(abspath $(CERT)) $(GO) test -timeout 60m -count 1 -v -p 1 \
 		-run '^(TestBoot|TestPowerCut|TestMedia.*)$$' ./images/disk ./images/mediatest
 
+.PHONY: farm-test
+farm-test: bin/mkp2pimg ## a lab in a network namespace: nodes under QEMU boot OUT, which was built with --format pxe
+	MKP2PIMG_IMAGE=$(abspath $(OUT)) MKP2PIMG_PROGRAM=$(abspath bin/mkp2pimg) $(GO) test -timeout 40m -count 1 -v ./internal/farm/farmtest
+
 .PHONY: gpu-test
 gpu-test: ## run libcuda and the kernels on the GPUs of this machine; skipped, with the reason, where there are none
 	$(GO) test ./internal/cuda/libcuda -run GPU -v -count 1
