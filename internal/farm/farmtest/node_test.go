@@ -67,10 +67,10 @@ func start(t *testing.T, name string, number int, fw firmware, more ...string) *
 		require.NoError(t, os.WriteFile(filepath.Join(boot, "BOOTX64.EFI"), efiProgram(t, diskSays+"\r\n"), 0o600))
 		args = append(args, "-drive", "if=none,id=disk,format=raw,readonly=on,file=fat:"+filepath.Join(dir, "disk"), "-device", "virtio-blk-pci,drive=disk,bootindex=1")
 	}
-	if fw == uefiHTTP {
-		for _, pxe := range []string{"IPv4PXESupport", "IPv6PXESupport"} {
-			args = append(args, "-fw_cfg", "name=opt/org.tianocore/"+pxe+",string=no")
-		}
+	// OVMF tries all ways from the network before the disk, and waits for each.
+	absent := map[firmware][]string{uefiPXE: {"IPv6PXESupport"}, uefiHTTP: {"IPv4PXESupport", "IPv6PXESupport"}}
+	for _, pxe := range absent[fw] {
+		args = append(args, "-fw_cfg", "name=opt/org.tianocore/"+pxe+",string=no")
 	}
 	n.cmd = exec.CommandContext(t.Context(), "qemu-system-x86_64", append(append(args, "-device", card), more...)...)
 	n.cmd.Stderr = os.Stderr
