@@ -205,7 +205,9 @@ func (s *Service) start(st *state, run *farm.Run, c Choice, token string) (*star
 	if err != nil {
 		return nil, fmt.Errorf("image %s: %w", run.Image, err)
 	}
-	args := slices.Concat(have.manifest.CommandLine, c.Parameters, []string{
+	// The kernel logs its command line as a notice (5, of which only lower ones are
+	// shown): the token stays off the consoles.
+	args := slices.Concat(have.manifest.CommandLine, []string{"loglevel=5"}, c.Parameters, []string{
 		"p2p.plan=" + c.Plan, "p2p.after=" + c.After, "p2p.node=" + run.Node,
 		"p2p.collect=" + st.API() + "/v1/runs/" + run.ID, "p2p.token=" + token,
 	})
