@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -56,10 +58,15 @@ in use, or not removable, is refused. Nothing is written before you agree.`,
 			if err != nil {
 				return fmt.Errorf("%s: %w", d.Path(), err)
 			}
-			if !yes && !agreed(c.InOrStdin(), c.ErrOrStderr(), d) {
-				return errors.New("nothing was written: you did not agree (--yes agrees beforehand)")
+			if !yes && !agreed(c.Context(), c.InOrStdin(), c.ErrOrStderr(), d) {
+				return cmp.Or(c.Context().Err(), errors.New("nothing was written: you did not agree (--yes agrees beforehand)"))
 			}
-			if err := flash.ToDevice(c.Context(), d, grown, showProgress(c.ErrOrStderr())); err != nil {
+			err = flash.ToDevice(c.Context(), d, grown, showProgress(c.ErrOrStderr()))
+			if errors.Is(err, context.Canceled) {
+				fmt.Fprintf(c.ErrOrStderr(), "mkp2pimg: interrupted; %s does not boot now, write it again\n", d.Path())
+				return quietError{exitInterrupted}
+			}
+			if err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "%s: written and compared; driver %s, kernel %s\n", d.Path(), image.Manifest.Driver, image.Manifest.Kernel)
@@ -100,8 +107,8 @@ func listDevices(w io.Writer, image *disk.Disk) error {
 	return t.Flush()
 }
 
-// agreed shows what will be lost and asks.
-func agreed(in io.Reader, out io.Writer, d *flash.Device) bool {
+// agreed shows what will be lost and asks. It waits no longer than ctx.
+func agreed(ctx context.Context, in io.Reader, out io.Writer, d *flash.Device) bool {
 	fmt.Fprintf(out, "%s  %s  %s\n", d.Path(), humanize.Bytes(uint64(d.Size)), d.Model)
 	for _, use := range d.Uses {
 		fmt.Fprintf(out, "  %s\n", use)
@@ -110,8 +117,17 @@ func agreed(in io.Reader, out io.Writer, d *flash.Device) bool {
 		fmt.Fprintf(out, "  partitions: %s\n", strings.Join(d.Partitions, ", "))
 	}
 	fmt.Fprintf(out, "All that is on it will be lost. Type %s to go on: ", d.Name)
-	answer, _ := bufio.NewReader(in).ReadString('\n') // without an answer there is none
-	return strings.TrimSpace(answer) == d.Name
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n') // without an answer there is none
+		answer <- line
+	}()
+	select {
+	case line := <-answer:
+		return strings.TrimSpace(line) == d.Name
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // showProgress draws a bar on a terminal.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"os"
@@ -71,7 +72,13 @@ func TestAgreed(t *testing.T) {
 	var asked bytes.Buffer
 	for answer, want := range map[string]bool{"sdb\n": true, " sdb ": true, "y\n": false, "sda\n": false, "": false} {
 		asked.Reset()
-		assert.Equal(t, want, agreed(strings.NewReader(answer), &asked, d), "%q", answer)
+		assert.Equal(t, want, agreed(t.Context(), strings.NewReader(answer), &asked, d), "%q", answer)
 	}
 	assert.Equal(t, "/dev/sdb  32 GB  SanDisk\n  sdb1 is mounted on /mnt\n  partitions: sdb1\nAll that is on it will be lost. Type sdb to go on: ", asked.String())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	silent, w := io.Pipe()
+	defer w.Close()
+	assert.False(t, agreed(ctx, silent, io.Discard, d), "interrupted while it waits for the answer")
 }

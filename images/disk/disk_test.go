@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -196,11 +198,28 @@ func TestDamaged(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
+	require.NoError(t, os.Truncate(path, report.end()+8*mib))
+	_, err = OpenContents(t.Context(), path)
+	require.NoError(t, err, "a stick that is larger than the image, which dd wrote")
 	require.NoError(t, os.Truncate(path, report.end()))
 	_, err = Open(path)
 	require.ErrorContains(t, err, "a copy may have been cut short")
 	_, err = Open(filepath.Join(filepath.Dir(path), images.ScriptName))
 	require.ErrorIs(t, err, images.ErrOtherFormat)
+}
+
+// TestMoved opens a disk whose partitions have changed places: on a small stick
+// the first would be beyond its end.
+func TestMoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "moved")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	defer f.Close()
+	at := partitions{disk: 80 * mib, boot: region{36 * mib, 40 * mib}, report: region{mib, 35 * mib}}
+	require.NoError(t, f.Truncate(at.disk))
+	require.NoError(t, at.table(uuid.NewString(), uuid.NewString(), uuid.NewString()).Write(f, at.disk))
+	_, err = Open(path)
+	require.ErrorContains(t, err, "are not where this program has them")
 }
 
 func TestGrow(t *testing.T) {
@@ -300,6 +319,19 @@ func (o overlay) ReadAt(p []byte, off int64) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// TestHugeFAT opens a file system that says it is of 2 TiB.
+func TestHugeFAT(t *testing.T) {
+	m := &memory{size: 80 * mib, chunks: map[int64][]byte{}}
+	_, err := format(m, region{mib, 34 * mib}, bootName)
+	require.NoError(t, err)
+	for at, v := range map[int64]uint32{32: 1<<32 - 1, 36: 1 << 25} { // sectors; those of a FAT
+		_, err := m.WriteAt(binary.LittleEndian.AppendUint32(nil, v), mib+at)
+		require.NoError(t, err)
+	}
+	_, err = openVolume(m, region{mib, 1 << 41})
+	require.ErrorContains(t, err, "clusters, but a FAT of 33554432 sectors")
 }
 
 // FuzzVolume reads file systems of which some bytes are wrong.

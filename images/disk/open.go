@@ -81,8 +81,11 @@ func (d *Disk) read() (err error) {
 			d.at.report = r
 		}
 	}
-	if d.at.boot.size == 0 || d.at.report.size == 0 {
+	switch {
+	case d.at.boot.size == 0 || d.at.report.size == 0:
 		return fmt.Errorf("there are no partitions %s and %s: not a disk of %s", bootName, reportName, images.ProductName)
+	case d.at.boot.start != mib || d.at.boot.size%mib != 0 || d.at.report.start != d.at.boot.end():
+		return fmt.Errorf("partitions %s and %s are not where this program has them", bootName, reportName)
 	}
 	if d.boot, err = openVolume(d.f, d.at.boot); err != nil {
 		return fmt.Errorf("boot partition: %w", err)
@@ -106,7 +109,8 @@ func checkTable(r io.ReaderAt, size int64) error {
 	if le.Uint32(h[12:]) != header || le.Uint32(h[80:]) != entries || le.Uint32(h[84:]) != entrySize || le.Uint64(h[72:]) != 2 {
 		return errors.New("partition table: not of the form that this program writes")
 	}
-	if last := int64(le.Uint64(h[32:])+1) * sector; last != size {
+	// It may be for a smaller disk, where another program copied the image to a stick.
+	if last := int64(le.Uint64(h[32:])+1) * sector; last > size {
 		return fmt.Errorf("it has %d bytes, its partition table is for a disk of %d: a copy may have been cut short", size, last)
 	}
 	want := le.Uint32(h[16:])

@@ -23,6 +23,7 @@ type volume struct {
 }
 
 const (
+	maxFAT     = 64 * mib   // bytes, twice what a partition of maxReportSize takes
 	slot       = 32         // bytes of a directory entry
 	endOfChain = 0x0ffffff8 // and above
 	fatMask    = 0x0fffffff
@@ -58,7 +59,7 @@ func openVolume(r io.ReaderAt, at region) (*volume, error) {
 		return nil, fmt.Errorf("%d sectors in a partition of %d, data from sector %d on", total, at.size/sector, first)
 	}
 	clusters := (total - first) / perCluster
-	if (clusters+2)*4 > perFAT*sector {
+	if (clusters+2)*4 > min(perFAT*sector, maxFAT) {
 		return nil, fmt.Errorf("%d clusters, but a FAT of %d sectors", clusters, perFAT)
 	}
 	v := &volume{

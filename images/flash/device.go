@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Device is a whole block device as the kernel describes it.
@@ -25,6 +27,9 @@ type Device struct {
 	SectorSize int      // logical, bytes
 	Partitions []string // sdb1 …
 	Uses       []string // what it is in use for: "sdb1 is mounted on /mnt"
+	// Sequence is a number that no device had before it, nor this one with another
+	// medium (sysfs: diskseq); "" before Linux 5.15.
+	Sequence string
 }
 
 // Path is the device's file.
@@ -66,24 +71,26 @@ func Devices(root string) ([]*Device, error) {
 	return list, nil
 }
 
-// Find looks up the device that a path leads to.
+// Find looks up the device that a path leads to. It goes by the device's number: a
+// file may be named as another device is.
 func Find(root, path string) (*Device, error) {
-	target, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return nil, err
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
-	st, err := os.Stat(target)
-	if err != nil {
-		return nil, err
-	}
-	if st.Mode()&fs.ModeDevice == 0 || st.Mode()&fs.ModeCharDevice != 0 {
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return nil, fmt.Errorf("%s is no block device", path)
+	}
+	number := fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	dir, err := filepath.EvalSymlinks(filepath.Join(root, "sys/dev/block", number))
+	if err != nil {
+		return nil, fmt.Errorf("%s is no device that the kernel lists: %w", path, err)
 	}
 	list, err := Devices(root)
 	if err != nil {
 		return nil, err
 	}
-	name := filepath.Base(target)
+	name := filepath.Base(dir)
 	for _, d := range list {
 		if d.Name == name {
 			return d, nil
@@ -92,7 +99,7 @@ func Find(root, path string) (*Device, error) {
 			return nil, fmt.Errorf("%s is a partition: name the whole device, %s", path, d.Path())
 		}
 	}
-	return nil, fmt.Errorf("%s has no medium, or is no device that the kernel lists", path)
+	return nil, fmt.Errorf("%s has no medium", path)
 }
 
 func readDevice(root, name string, uses func(name, number string) []string) (*Device, error) {
@@ -114,7 +121,7 @@ func readDevice(root, name string, uses func(name, number string) []string) (*De
 		return nil, err
 	}
 	d := &Device{
-		Name: name, Size: n * 512, ReadOnly: text("ro") == "1", SectorSize: 512,
+		Name: name, Size: n * 512, ReadOnly: text("ro") == "1", SectorSize: 512, Sequence: text("diskseq"),
 		Model: strings.TrimSpace(text("device/vendor") + " " + text("device/model")),
 		// An external drive does not call its medium removable, but its bus is.
 		Removable: text("removable") == "1" || strings.Contains(target, "/usb") || strings.HasPrefix(name, "mmcblk"),

@@ -24,10 +24,15 @@ func machine(t *testing.T) string {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
 	}
+	numbered := func(dir, number string) {
+		write(dir+"/dev", number)
+		require.NoError(t, os.MkdirAll(filepath.Join(root, "sys/dev/block"), 0o755))
+		require.NoError(t, os.Symlink("../../../"+dir, filepath.Join(root, "sys/dev/block", number)))
+	}
 	device := func(name, place, sectors, number, removable string) {
 		dir := "sys/devices/" + place + "/block/" + name
 		write(dir+"/size", sectors)
-		write(dir+"/dev", number)
+		numbered(dir, number)
 		write(dir+"/removable", removable)
 		write(dir+"/ro", "0")
 		write(dir+"/queue/logical_block_size", "512")
@@ -36,7 +41,7 @@ func machine(t *testing.T) string {
 	}
 	part := func(name, part, number string) {
 		write("sys/block/"+name+"/"+part+"/partition", "1")
-		write("sys/block/"+name+"/"+part+"/dev", number)
+		numbered("sys/block/"+name+"/"+part, number)
 	}
 	device("nvme0n1", "pci0000:00/0000:00:01.0/nvme/nvme0", "2000000", "259:0", "0")
 	part("nvme0n1", "nvme0n1p1", "259:1")
@@ -46,6 +51,7 @@ func machine(t *testing.T) string {
 	write("sys/block/sda/sda1/holders/dm-0", "")
 	device("sdb", "pci0000:00/0000:00:14.0/usb2/2-1/host6", "60062500", "8:16", "1")
 	part("sdb", "sdb1", "8:17")
+	write("sys/block/sdb/diskseq", "9")
 	write("sys/block/sdb/device/vendor", "SanDisk ")
 	write("sys/block/sdb/device/model", "Ultra Fit  ")
 	device("sdc", "pci0000:00/0000:00:14.0/usb2/2-2/host7", "0", "8:32", "1")
@@ -69,7 +75,7 @@ func TestDevices(t *testing.T) {
 	}
 	assert.Len(t, got, 4, "without the empty reader")
 	stick := got["sdb"]
-	assert.Equal(t, &Device{Name: "sdb", Size: 60062500 * 512, Model: "SanDisk Ultra Fit", Removable: true, SectorSize: 512, Partitions: []string{"sdb1"}}, stick)
+	assert.Equal(t, &Device{Name: "sdb", Size: 60062500 * 512, Model: "SanDisk Ultra Fit", Removable: true, SectorSize: 512, Partitions: []string{"sdb1"}, Sequence: "9"}, stick)
 	require.NoError(t, Check(stick, false))
 
 	for name, want := range map[string][]string{
@@ -93,6 +99,26 @@ func TestFind(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sdb")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for path, want := range map[string]string{file: "is no block device", "/dev/null": "is no block device", file + "x": "no such file"} {
+		_, err := Find(root, path)
+		assert.ErrorContains(t, err, want)
+	}
+
+	// Each file has the name of another device.
+	node := func(name string, major, minor uint32) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))); err != nil {
+			t.Skipf("device nodes need root: %v", err)
+		}
+		return path
+	}
+	d, err := Find(root, node("sda", 8, 16))
+	require.NoError(t, err)
+	assert.Equal(t, "/dev/sdb", d.Path())
+	for path, want := range map[string]string{
+		node("sda", 8, 17):  "is a partition: name the whole device, /dev/sdb",
+		node("sda", 8, 32):  "has no medium",
+		node("sda", 99, 99): "is no device that the kernel lists",
+	} {
 		_, err := Find(root, path)
 		assert.ErrorContains(t, err, want)
 	}
@@ -172,6 +198,7 @@ func TestWriteFails(t *testing.T) {
 	var wrong *VerifyError
 	require.ErrorAs(t, Write(t.Context(), d, source{}, buf, nil), &wrong)
 	assert.Equal(t, int64(3*disk.Chunk), wrong.Offset)
+	assert.Zero(t, d.data[0], "a stick that is not right must not boot")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	d = newTarget()

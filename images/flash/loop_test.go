@@ -57,6 +57,17 @@ func TestLoopDevice(t *testing.T) {
 	assert.Equal(t, []byte{1, 2, 0, 4, 5}, []byte{got[0], got[disk.Chunk], got[2*disk.Chunk], got[3*disk.Chunk], got[4*disk.Chunk]})
 }
 
+func TestExchangedLoopDevice(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "stick")
+	d := loop(t, file, 0)
+	d.Sequence += "0"
+	var refused *RefusedError
+	require.ErrorAs(t, ToDevice(t.Context(), d, source{}, nil), &refused)
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, make([]byte, source{}.Size()), got, "nothing is written")
+}
+
 func TestReadOnlyLoopDevice(t *testing.T) {
 	d := loop(t, filepath.Join(t.TempDir(), "stick"), unix.LO_FLAGS_READ_ONLY)
 	require.ErrorContains(t, Check(d, true), "read-only")

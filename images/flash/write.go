@@ -57,8 +57,8 @@ func (e *DeviceError) Error() string {
 func (e *DeviceError) Unwrap() error { return e.Err }
 
 // Write writes the chunks of src, reads them back and compares. The first one,
-// with boot code and partition table, is cleared first and written last, so that
-// what is not whole does not boot. buf has room for two chunks and, where the
+// with boot code and partition table, is cleared first and written when all others
+// are there and right, so that what is not whole does not boot. buf has room for two chunks and, where the
 // target asks for it, is aligned.
 func Write(ctx context.Context, dst Target, src Source, buf []byte, progress Progress) error {
 	chunks := src.Chunks()
@@ -70,26 +70,28 @@ func Write(ctx context.Context, dst Target, src Source, buf []byte, progress Pro
 	if err := w.put(w.want[:w.length(0)], 0); err != nil {
 		return err
 	}
-	for _, at := range append(append([]int64{}, chunks[1:]...), 0) {
-		if at == 0 { // all else must be there before
-			if err := dst.Sync(); err != nil {
-				return &DeviceError{"write", at, err}
-			}
-		}
-		if err := w.copy(at); err != nil {
-			return err
-		}
+	w.step(false, w.length(0))
+	if err := w.each(w.copy, chunks[1:]); err != nil {
+		return err
 	}
-	if err := dst.Sync(); err != nil {
-		return &DeviceError{"write", 0, err}
+	if err := w.sync(); err != nil {
+		return err
 	}
 	w.done = 0
-	for _, at := range chunks {
-		if err := w.compare(at); err != nil {
-			return err
-		}
+	if err := w.each(w.compare, chunks[1:]); err != nil {
+		return err
 	}
-	return nil
+	p, err := w.load(0)
+	if err != nil {
+		return err
+	}
+	if err := w.put(p, 0); err != nil {
+		return err
+	}
+	if err := w.sync(); err != nil {
+		return err
+	}
+	return w.compare(0)
 }
 
 type writer struct {
@@ -114,6 +116,23 @@ func (w *writer) load(at int64) ([]byte, error) {
 		return nil, fmt.Errorf("read the image: %w", err)
 	}
 	return p, nil
+}
+
+// each does the same with some chunks.
+func (w *writer) each(do func(at int64) error, chunks []int64) error {
+	for _, at := range chunks {
+		if err := do(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) sync() error {
+	if err := w.dst.Sync(); err != nil {
+		return &DeviceError{"write", 0, err}
+	}
+	return nil
 }
 
 func (w *writer) put(p []byte, at int64) error {
@@ -198,6 +217,9 @@ func ToDevice(ctx context.Context, d *Device, src Source, progress Progress) err
 		return err
 	}
 	defer f.Close()
+	if now, err := Find("/", d.Path()); err != nil || now.Name != d.Name || now.Size != d.Size || now.Sequence != d.Sequence {
+		return &RefusedError{Device: d.Path(), Reasons: []string{"it is not the device any more that it was a moment ago: look what it is and begin again"}}
+	}
 	buf, err := unix.Mmap(-1, 0, 2*disk.Chunk, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return fmt.Errorf("buffer: %w", err)

@@ -88,6 +88,7 @@ func read(ctx context.Context, f *os.File) (*images.Contents, error) {
 // unpack is the inverse of pack.
 func unpack(r io.Reader) (map[string][]byte, error) {
 	documents := map[string][]byte{}
+	left := int64(maxDocuments)
 	for t := tar.NewReader(io.LimitReader(r, maxDocuments)); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -95,6 +96,9 @@ func unpack(r io.Reader) (map[string][]byte, error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		if left -= h.Size; left < 0 { // a sparse file may be larger than its archive
+			return nil, fmt.Errorf("%s: has %d bytes", h.Name, h.Size)
 		}
 		if documents[h.Name], err = io.ReadAll(t); err != nil {
 			return nil, fmt.Errorf("%s: %w", h.Name, err)

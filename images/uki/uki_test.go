@@ -1,8 +1,11 @@
 package uki
 
 import (
+	"bytes"
 	"context"
 	"debug/pe"
+	"encoding/binary"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -152,6 +155,28 @@ func TestDamaged(t *testing.T) {
 	require.ErrorContains(t, err, "no image of mkp2pimg")
 	_, err = OpenContents(t.Context(), filepath.Join(filepath.Dir(path), images.ScriptName))
 	require.ErrorIs(t, err, images.ErrOtherFormat)
+}
+
+// TestSparseDocument reads an archive of one header, whose file is said to be of one
+// hole of 1 TiB.
+func TestSparseDocument(t *testing.T) {
+	const size = 1 << 40
+	h := make([]byte, 512) // the format of old GNU tar: gnu.org/software/tar, "Sparse Formats"
+	copy(h, "hole")
+	copy(h[124:], "00000000000")
+	h[156] = 'S'
+	copy(h[257:], "ustar  ")
+	for _, at := range []int{386, 483} { // where the first piece of data is; the size
+		h[at] = 0x80
+		binary.BigEndian.PutUint64(h[at+4:], size)
+	}
+	sum := 8 * int(' ')
+	for _, b := range h {
+		sum += int(b)
+	}
+	copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
+	_, err := unpack(bytes.NewReader(h))
+	require.ErrorContains(t, err, "hole: has 1099511627776 bytes")
 }
 
 func FuzzOpenContents(f *testing.F) {

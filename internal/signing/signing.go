@@ -88,6 +88,9 @@ func readPEM(name string, types ...string) (*pem.Block, error) {
 }
 
 func parseKey(block *pem.Block) (*rsa.PrivateKey, error) {
+	if block.Headers["DEK-Info"] != "" { // RFC 1421, 4.6.1.3
+		return nil, errors.New("it is encrypted: take its password off with openssl")
+	}
 	if block.Type == "RSA PRIVATE KEY" {
 		return x509.ParsePKCS1PrivateKey(block.Bytes)
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/binary"
+	"encoding/pem"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,7 +123,13 @@ func TestLoadErrors(t *testing.T) {
 	curveFile := filepath.Join(dir, "curve")
 	signingtest.Write(t, curveFile, "PRIVATE KEY", der)
 
+	locked := filepath.Join(dir, "locked")
+	require.NoError(t, os.WriteFile(locked, pem.EncodeToMemory(&pem.Block{
+		Type: "RSA PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-128-CBC,00"}, Bytes: []byte{1},
+	}), 0o600))
+
 	for _, tt := range []struct{ key, cert, want string }{
+		{locked, certFile, "it is encrypted: take its password off"},
 		{otherKey, certFile, "not the key of the certificate"},
 		{certFile, certFile, "no block of type PRIVATE KEY"},
 		{keyFile, keyFile, "no block of type CERTIFICATE"},
