@@ -247,11 +247,15 @@ func (c *tally) fail(err error) {
 // waitFor waits until n chunks were acknowledged.
 func (c *tally) waitFor(t *testing.T, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	if !assert.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.took) >= n
-	}, 10*time.Minute, time.Millisecond, "the last error: %v", c.last)
+	}, 10*time.Minute, time.Millisecond) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		t.Fatalf("%d of %d chunks; the last error: %v", len(c.took), n, c.last)
+	}
 }
 
 func (c *tally) figures(took time.Duration) string {
