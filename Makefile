@@ -36,6 +36,14 @@ media-test: ## boot each medium in $(OUT) under QEMU; CERT is the certificate th
 farm-test: bin/mkp2pimg ## a lab in a network namespace: nodes under QEMU boot OUT, which was built with --format pxe
 	MKP2PIMG_IMAGE=$(abspath $(OUT)) MKP2PIMG_PROGRAM=$(abspath bin/mkp2pimg) $(GO) test -timeout 40m -count 1 -v ./internal/farm/farmtest
 
+.PHONY: redfish-test
+redfish-test: ## start a machine through the Redfish emulator at URL (sushy-tools, Redfish-Mockup-Server)
+	MKP2PIMG_REDFISH=$(URL) $(GO) test -count 1 -v -run Emulator ./internal/farm/power
+
+.PHONY: tinkerbell-test
+tinkerbell-test: ## hold the examples for Tinkerbell to its resource definitions in the folder CRDS
+	MKP2PIMG_TINKERBELL_CRDS=$(abspath $(CRDS)) $(GO) test -count 1 -v -run Schemas ./examples
+
 .PHONY: gpu-test
 gpu-test: ## run libcuda and the kernels on the GPUs of this machine; skipped, with the reason, where there are none
 	$(GO) test ./internal/cuda/libcuda -run GPU -v -count 1
