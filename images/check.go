@@ -12,8 +12,8 @@ import (
 )
 
 // CheckFiles compares the files of a medium with the checksums in its document
-// SHA256SUMS. open opens a file by its name there. All that are missing or differ
-// are named in the error.
+// SHA256SUMS. open opens a file by its name there; what it opened is closed if it can
+// be. All that are missing or differ are named in the error.
 func CheckFiles(ctx context.Context, sums []byte, open func(name string) (io.Reader, error)) error {
 	want, err := ParseSums(sums)
 	if err != nil {
@@ -38,6 +38,9 @@ func checkFile(name, want string, open func(string) (io.Reader, error)) error {
 	r, err := open(name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
+	}
+	if c, ok := r.(io.Closer); ok {
+		defer c.Close() //nolint:errcheck // it was only read
 	}
 	h := sha256.New()
 	if _, err := io.CopyBuffer(h, struct{ io.Reader }{r}, make([]byte, 1<<20)); err != nil {

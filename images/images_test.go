@@ -340,6 +340,11 @@ func TestOpenDamaged(t *testing.T) {
 			}
 		})
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := OpenNetboot(ctx, whole(t))
+	require.ErrorIs(t, err, context.Canceled)
+	assert.NotContains(t, err.Error(), "damaged")
 }
 
 func FuzzParseSums(f *testing.F) {

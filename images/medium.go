@@ -61,7 +61,7 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 
 // OpenNetboot reads and verifies a netboot directory. The error is that of Open,
 // or ErrOtherFormat if path is no directory.
-func OpenNetboot(_ context.Context, path string) (*Contents, error) {
+func OpenNetboot(ctx context.Context, path string) (*Contents, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func OpenNetboot(_ context.Context, path string) (*Contents, error) {
 	if !st.IsDir() {
 		return nil, ErrOtherFormat
 	}
-	d, err := Open(path)
+	d, err := openDir(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -3,9 +3,9 @@ package images
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -35,33 +35,26 @@ func (e *DirError) Unwrap() error { return e.Err }
 // Open reads a netboot directory and verifies the SHA-256 of each of its files.
 // All that are missing or damaged are named in the error, a *DirError. Files
 // that Write did not make are not looked at.
-func Open(dir string) (*Dir, error) {
-	d, err := open(dir)
+func Open(dir string) (*Dir, error) { return openDir(context.Background(), dir) }
+
+func openDir(ctx context.Context, dir string) (*Dir, error) {
+	d, err := open(ctx, dir)
 	if err != nil {
 		return nil, &DirError{err}
 	}
 	return d, nil
 }
 
-func open(dir string) (*Dir, error) {
+func open(ctx context.Context, dir string) (*Dir, error) {
 	data, err := os.ReadFile(filepath.Join(dir, SumsName))
 	if err != nil {
 		return nil, fmt.Errorf("not a netboot directory of %s: %w", ProductName, err)
 	}
-	sums, err := ParseSums(data)
+	err = CheckFiles(ctx, data, func(name string) (io.Reader, error) { return os.Open(filepath.Join(dir, name)) })
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, SumsName), err)
-	}
-	var errs []error
-	for _, name := range []string{KernelName, InitrdName, ManifestName} {
-		if sums[name] == "" {
-			errs = append(errs, fmt.Errorf("%s does not list %s", SumsName, name))
-		}
-	}
-	for name, want := range sums {
-		errs = append(errs, verify(filepath.Join(dir, name), want))
-	}
-	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("netboot directory %s is damaged; build it again:\n%w", dir, err)
 	}
 	f, err := os.Open(filepath.Join(dir, ManifestName))
@@ -74,22 +67,6 @@ func open(dir string) (*Dir, error) {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	return &Dir{dir, m}, nil
-}
-
-func verify(file, want string) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return err
-	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != want {
-		return fmt.Errorf("%s: sha256 is %s, %s says %s", file, got, SumsName, want)
-	}
-	return nil
 }
 
 // formatSums gives the text that sha256sum -c reads.

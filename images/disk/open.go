@@ -3,14 +3,11 @@ package disk
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"maps"
 	"os"
 	"path"
 	"slices"
@@ -164,45 +161,17 @@ func (d *Disk) readFiles() error {
 
 // Verify compares the files of the boot partition with their checksums.
 func (d *Disk) Verify(ctx context.Context) error {
-	sums, err := images.ParseSums(d.docs[images.SumsName])
-	if err != nil {
-		return &images.DamagedError{Path: d.f.Name(), Err: fmt.Errorf("%s: %w", images.SumsName, err)}
-	}
-	var errs []error
-	for _, name := range []string{images.KernelName, images.InitrdName, images.ManifestName} {
-		if sums[name] == "" {
-			errs = append(errs, fmt.Errorf("%s does not list %s", images.SumsName, name))
+	err := images.CheckFiles(ctx, d.docs[images.SumsName], func(name string) (io.Reader, error) {
+		i := slices.IndexFunc(d.files, func(e entry) bool { return e.path == path.Join(documentDir, name) })
+		if i < 0 {
+			return nil, errors.New("it is missing")
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(sums)) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		errs = append(errs, d.verify(name, sums[name]))
-	}
-	if err := errors.Join(errs...); err != nil {
+		return d.boot.open(d.files[i])
+	})
+	if err != nil && ctx.Err() == nil {
 		return &images.DamagedError{Path: d.f.Name(), Err: err}
 	}
-	return nil
-}
-
-func (d *Disk) verify(name, want string) error {
-	i := slices.IndexFunc(d.files, func(e entry) bool { return e.path == path.Join(documentDir, name) })
-	if i < 0 {
-		return fmt.Errorf("%s is missing", name)
-	}
-	r, err := d.boot.open(d.files[i])
-	if err != nil {
-		return err
-	}
-	h := sha256.New()
-	if _, err := io.CopyBuffer(h, r, make([]byte, mib)); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != want {
-		return fmt.Errorf("%s: sha256 is %s, %s says %s", name, got, images.SumsName, want)
-	}
-	return nil
+	return err
 }
 
 // Contents describes the disk.

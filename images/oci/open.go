@@ -136,22 +136,12 @@ func (a *Artifact) contents(ctx context.Context) (*images.Contents, error) {
 	if c.Manifest, err = images.ReadManifest(bytes.NewReader(c.Documents[images.ManifestName])); err != nil {
 		return nil, err
 	}
-	var opened []io.Closer
-	defer func() {
-		for _, o := range opened {
-			o.Close() //nolint:errcheck // they were only read
-		}
-	}()
 	err = images.CheckFiles(ctx, c.Documents[images.SumsName], func(name string) (io.Reader, error) {
 		l, ok := a.layers[name]
 		if !ok {
 			return nil, errors.New("it is missing")
 		}
-		r, err := a.store.Fetch(ctx, l)
-		if err == nil {
-			opened = append(opened, r)
-		}
-		return r, err
+		return a.store.Fetch(ctx, l)
 	})
 	if err != nil {
 		return nil, err
