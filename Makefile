@@ -36,6 +36,10 @@ media-test: ## boot each medium in $(OUT) under QEMU; CERT is the certificate th
 farm-test: bin/mkp2pimg ## a lab in a network namespace: nodes under QEMU boot OUT, which was built with --format pxe
 	MKP2PIMG_IMAGE=$(abspath $(OUT)) MKP2PIMG_PROGRAM=$(abspath bin/mkp2pimg) $(GO) test -timeout 40m -count 1 -v ./internal/farm/farmtest
 
+.PHONY: farm-load
+farm-load: ## kill the farm's server under the load of 1,000 nodes: what it acknowledged must be there; requests/s, latency, memory
+	MKP2PIMG_LOAD=1 $(GO) test -timeout 60m -count 1 -run TestKill9 -v ./internal/farm/intake
+
 .PHONY: redfish-test
 redfish-test: ## start a machine through the Redfish emulator at URL (sushy-tools, Redfish-Mockup-Server)
 	MKP2PIMG_REDFISH=$(URL) $(GO) test -count 1 -v -run Emulator ./internal/farm/power

@@ -123,9 +123,15 @@ func serve(ctx context.Context, o *serveOptions, stderr io.Writer) error {
 	}
 	s.intake = intake.New(intake.Config{
 		Store: s.store, Log: s.log, Admin: s.admin,
-		Judge:  judgement,
-		Night:  func(t time.Time) string { return s.lab.Load().Night(t) },
-		Known:  func(name string) bool { _, ok := s.lab.Load().Named(name); return ok },
+		Judge: judgement,
+		Night: func(t time.Time) string { return s.lab.Load().Night(t) },
+		Known: func(name string) bool { _, ok := s.lab.Load().Named(name); return ok },
+		Pinned: func(name string) []farm.Baseline {
+			if n, ok := s.lab.Load().Named(name); ok {
+				return n.Baseline
+			}
+			return nil
+		},
 		Retain: store.Policy{Reports: l.Retention.Reports, Summaries: l.Retention.Runs},
 	})
 	s.use(l)
@@ -290,11 +296,7 @@ func (s *farmServer) enrol(ctx context.Context, l *lab.Lab) {
 	g.SetLimit(enrolAtOnce) // together they share transactions
 	for _, n := range l.Nodes {
 		g.Go(func() error {
-			err := s.store.Touch(ctx, farm.Node{Name: n.Name, MAC: n.MAC, UUID: n.UUID, Serial: n.Serial})
-			for _, b := range n.Baseline {
-				err = errors.Join(err, s.store.Pin(ctx, b))
-			}
-			return err
+			return s.store.Touch(ctx, farm.Node{Name: n.Name, MAC: n.MAC, UUID: n.UUID, Serial: n.Serial})
 		})
 	}
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
