@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"mkp2pimg/images"
 	"mkp2pimg/images/disk"
 	"mkp2pimg/images/flash"
 )
@@ -36,7 +37,11 @@ in use, or not removable, is refused. Nothing is written before you agree.`,
   mkp2pimg flash out/disk.img /dev/sdb`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			image, err := disk.Open(imageFile(args[0]))
+			file, err := imageFile(args[0])
+			if err != nil {
+				return err
+			}
+			image, err := disk.Open(file)
 			if err != nil {
 				return err
 			}
@@ -78,12 +83,17 @@ in use, or not removable, is refused. Nothing is written before you agree.`,
 	return c
 }
 
-// imageFile is the disk image that an argument means.
-func imageFile(arg string) string {
-	if st, err := os.Stat(arg); err == nil && st.IsDir() {
-		return filepath.Join(arg, disk.Name)
+// imageFile is the disk image that an argument means. In a directory it is compared
+// with its checksum there, which covers the boot loaders too.
+func imageFile(arg string) (string, error) {
+	st, err := os.Stat(arg)
+	if err != nil || !st.IsDir() {
+		return arg, err
 	}
-	return arg
+	if _, err := images.Open(arg); err != nil {
+		return "", err
+	}
+	return filepath.Join(arg, disk.Name), nil
 }
 
 // listDevices lists the devices that the image may be written to.

@@ -65,6 +65,10 @@ func TestInspectAndDiff(t *testing.T) {
 	call(exitIO, "inspect", a+"x")
 	call(exitData, "inspect", filepath.Join(a, images.KernelName))
 	call(exitData, "flash", filepath.Join(a, images.KernelName), "/dev/null")
+	call(exitIO, "flash", a+"x", "/dev/null")
+	call(exitIO, "flash", a, "/dev/null") // has no disk image
+	require.NoError(t, os.WriteFile(filepath.Join(a, images.KernelName), nil, 0o600))
+	call(exitData, "flash", a, "/dev/null")
 }
 
 func TestAgreed(t *testing.T) {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -96,6 +98,11 @@ func TestPushFails(t *testing.T) {
 		var wrong *ReferenceError
 		require.ErrorAs(t, err, &wrong, reference)
 	}
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer silent.Close()
+	_, err = a.Push(t.Context(), strings.TrimPrefix(silent.URL, "http://")+"/lab/image", PushOptions{PlainHTTP: true, Patience: 10 * time.Millisecond})
+	require.ErrorContains(t, err, "timeout awaiting response headers")
+
 	s := httptest.NewServer(nil)
 	s.Close()
 	_, err = a.Push(t.Context(), strings.TrimPrefix(s.URL, "http://")+"/lab/image", PushOptions{PlainHTTP: true})

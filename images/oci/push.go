@@ -1,8 +1,11 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/http"
+	"time"
 
 	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/registry"
@@ -40,6 +43,9 @@ func (e *PushError) Unwrap() error { return e.Err }
 type PushOptions struct {
 	PlainHTTP bool // no TLS
 	UserAgent string
+	// Patience bounds the time that the registry takes to answer a request, each time
+	// it is tried; zero: half a minute.
+	Patience time.Duration
 }
 
 // Pushed is where an artifact went.
@@ -69,7 +75,9 @@ func (a *Artifact) Push(ctx context.Context, reference string, o PushOptions) (*
 		return nil, &ReferenceError{reference, err}
 	}
 	repository.PlainHTTP = o.PlainHTTP
-	client := &auth.Client{Client: retry.DefaultClient, Cache: auth.NewCache()}
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // net/http: DefaultTransport
+	transport.ResponseHeaderTimeout = cmp.Or(o.Patience, 30*time.Second)
+	client := &auth.Client{Client: &http.Client{Transport: retry.NewTransport(transport)}, Cache: auth.NewCache()}
 	if o.UserAgent != "" {
 		client.SetUserAgent(o.UserAgent)
 	}
