@@ -22,8 +22,9 @@ import (
 // Names of the programs in the directory of an image.
 const (
 	BIOS = "undionly.kpxe" // by legacy BIOS, on the network driver of the card's ROM
-	EFI  = "ipxe.efi"      // by UEFI, with drivers of its own: what UEFI HTTP boot gets
-	SNP  = "snponly.efi"   // by UEFI, on the firmware's driver of the card it was loaded by
+	// EFI runs on the firmware's driver of the card that it was loaded by. Debian's
+	// ipxe.efi has drivers of its own, and never comes back from "exit" to OVMF.
+	EFI = "snponly.efi"
 )
 
 // Packages are the Debian packages that the programs come from.
@@ -32,19 +33,18 @@ var Packages = []string{"ipxe"}
 // paths are those in the packages, and how each program begins.
 var paths = map[string]struct{ path, magic string }{
 	BIOS: {"usr/lib/ipxe/undionly.kpxe", ""},
-	EFI:  {"boot/ipxe.efi", "MZ"},
-	SNP:  {"usr/lib/ipxe/snponly.efi", "MZ"},
+	EFI:  {"usr/lib/ipxe/snponly.efi", "MZ"},
 }
 
 // Medium copies one of the programs.
 type Medium struct {
 	Loaders sandbox.Root // where Packages are unpacked
-	Program string       // BIOS, EFI or SNP
+	Program string       // BIOS or EFI
 }
 
 // Media are all programs.
 func Media(loaders sandbox.Root) []images.Medium {
-	return []images.Medium{Medium{loaders, BIOS}, Medium{loaders, EFI}, Medium{loaders, SNP}}
+	return []images.Medium{Medium{loaders, BIOS}, Medium{loaders, EFI}}
 }
 
 // Name implements [images.Medium].

@@ -15,7 +15,7 @@ import (
 func TestMedia(t *testing.T) {
 	root, out := t.TempDir(), t.TempDir()
 	for name, content := range map[string]string{
-		"usr/lib/ipxe/undionly.kpxe": "bios", "boot/ipxe.efi": "MZ efi", "usr/lib/ipxe/snponly.efi": "MZ snp",
+		"usr/lib/ipxe/undionly.kpxe": "bios", "usr/lib/ipxe/snponly.efi": "MZ efi",
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(content), 0o600))
@@ -28,7 +28,7 @@ func TestMedia(t *testing.T) {
 		require.NoError(t, err)
 		got[m.Name()] = string(data)
 	}
-	assert.Equal(t, map[string]string{pxe.BIOS: "bios", pxe.EFI: "MZ efi", pxe.SNP: "MZ snp"}, got)
+	assert.Equal(t, map[string]string{pxe.BIOS: "bios", pxe.EFI: "MZ efi"}, got)
 }
 
 func TestRefused(t *testing.T) {
@@ -36,8 +36,8 @@ func TestRefused(t *testing.T) {
 	m := pxe.Medium{Loaders: sandbox.Root{Dir: root}, Program: pxe.EFI}
 	require.ErrorContains(t, m.Make(t.Context(), out, nil), "--update writes it anew")
 
-	require.NoError(t, os.Mkdir(filepath.Join(root, "boot"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(root, "boot/ipxe.efi"), []byte("#!ipxe"), 0o600))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "usr/lib/ipxe"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "usr/lib/ipxe/snponly.efi"), []byte("#!ipxe"), 0o600))
 	require.ErrorContains(t, m.Make(t.Context(), out, nil), "is no program")
 	assert.NoFileExists(t, out)
 }

@@ -173,7 +173,7 @@ func (d *DHCP) reply(m *dhcpv4.DHCPv4, kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
 
 // netboot adds what to boot: iPXE the first script, all others iPXE.
 func (d *DHCP) netboot(r *dhcpv4.DHCPv4, c Client) {
-	file := map[Kind]string{BIOS: pxe.BIOS, EFI: pxe.SNP, EFIHTTP: d.Loader, IPXE: d.Script}[c.Kind]
+	file := map[Kind]string{BIOS: pxe.BIOS, EFI: pxe.EFI, EFIHTTP: d.Loader, IPXE: d.Script}[c.Kind]
 	r.ServerIPAddr = d.Server.AsSlice()
 	if c.Kind == BIOS || c.Kind == EFI {
 		r.ServerHostName = d.Server.String()

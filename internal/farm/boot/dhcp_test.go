@@ -41,7 +41,7 @@ func server(t testing.TB, mode lab.Mode) *DHCP {
 	require.NoError(t, err)
 	return &DHCP{
 		Mode: mode, Server: netip.MustParseAddr("10.0.0.1"), TFTP: true, Boots: func(Client) bool { return true },
-		Script: "http://10.0.0.1:8080/boot.ipxe", Loader: "http://10.0.0.1:8080/loaders/ipxe.efi",
+		Script: "http://10.0.0.1:8080/boot.ipxe", Loader: "http://10.0.0.1:8080/loaders/snponly.efi",
 		Leases: leases, Mask: net.CIDRMask(24, 32), Lease: time.Hour,
 		Router: netip.MustParseAddr("10.0.0.254"), DNS: []netip.Addr{netip.MustParseAddr("10.0.0.53")},
 	}
@@ -58,7 +58,7 @@ var clients = map[string]struct {
 	"UEFI, 7":            {[]dhcpv4.Modifier{option(60, "PXEClient:Arch:00007:UNDI:003000"), arch(7)}, EFI, "snponly.efi"},
 	"UEFI, 9":            {[]dhcpv4.Modifier{option(60, "PXEClient:Arch:00009:UNDI:003000"), arch(9)}, EFI, "snponly.efi"},
 	"UEFI by class only": {[]dhcpv4.Modifier{option(60, "PXEClient:Arch:00007:UNDI:003000")}, EFI, "snponly.efi"},
-	"UEFI HTTP":          {[]dhcpv4.Modifier{option(60, "HTTPClient:Arch:00016:UNDI:003001"), arch(16)}, EFIHTTP, "http://10.0.0.1:8080/loaders/ipxe.efi"},
+	"UEFI HTTP":          {[]dhcpv4.Modifier{option(60, "HTTPClient:Arch:00016:UNDI:003001"), arch(16)}, EFIHTTP, "http://10.0.0.1:8080/loaders/snponly.efi"},
 	"iPXE by BIOS": {
 		[]dhcpv4.Modifier{option(60, "PXEClient:Arch:00000:UNDI:002001"), arch(0), option(77, "iPXE"), option(175, "\xb1\x05\x01\x1a\xf4\x10\x00\x13\x01\x01")},
 		IPXE, "http://10.0.0.1:8080/boot.ipxe",

@@ -68,7 +68,7 @@ func readContents(dir string) (*contents, error) {
 	for _, a := range m.Artifacts {
 		c.files[a.Name] = a
 	}
-	for _, name := range append(images.Initrds(m), images.KernelName, pxe.BIOS, pxe.EFI, pxe.SNP) {
+	for _, name := range append(images.Initrds(m), images.KernelName, pxe.BIOS, pxe.EFI) {
 		a, ok := c.files[name]
 		if !ok {
 			continue // loaders of another directory
@@ -115,8 +115,8 @@ type loaders struct {
 
 // open opens one of them. Nothing else is opened, whatever the name.
 func (l *loaders) open(name string) (*os.File, error) {
-	if name != pxe.BIOS && name != pxe.EFI && name != pxe.SNP {
-		return nil, fmt.Errorf("%q is not one of %s, %s and %s: %w", name, pxe.BIOS, pxe.SNP, pxe.EFI, fs.ErrNotExist)
+	if name != pxe.BIOS && name != pxe.EFI {
+		return nil, fmt.Errorf("%q is neither %s nor %s: %w", name, pxe.BIOS, pxe.EFI, fs.ErrNotExist)
 	}
 	if l.dir != "" {
 		return os.Open(filepath.Join(l.dir, name))

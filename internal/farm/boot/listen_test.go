@@ -66,7 +66,7 @@ func TestBootServerSocket(t *testing.T) {
 	m, err := dhcpv4.FromBytes(buf[:n])
 	require.NoError(t, err)
 	assert.Equal(t, dhcpv4.MessageTypeAck, m.MessageType())
-	assert.Equal(t, pxe.SNP, m.BootFileName)
+	assert.Equal(t, pxe.EFI, m.BootFileName)
 	assert.Equal(t, "52:54:00:00:00:0a", m.ClientHWAddr.String(), "the stranger got no answer")
 }
 
@@ -90,14 +90,14 @@ func TestTFTP(t *testing.T) {
 		_, err = from.WriteTo(&b)
 		return b.String(), size, err
 	}
-	for _, name := range []string{pxe.SNP, "/" + pxe.SNP} {
+	for _, name := range []string{pxe.EFI, "/" + pxe.EFI} {
 		text, size, err := get(name)
 		require.NoError(t, err)
-		assert.Equal(t, "MZ snp", text)
+		assert.Equal(t, "MZ efi", text)
 		assert.Equal(t, int64(6), size)
 	}
 	for _, name := range []string{
-		"vmlinuz", "manifest.json", "../" + pxe.SNP, "/etc/passwd", "../../../../etc/passwd", "..\\..\\etc\\passwd", "", ".", "/", "UNDIONLY.KPXE", "a\x01b",
+		"vmlinuz", "manifest.json", "../" + pxe.EFI, "/etc/passwd", "../../../../etc/passwd", "..\\..\\etc\\passwd", "", ".", "/", "UNDIONLY.KPXE", "a\x01b",
 	} {
 		_, _, err := get(name)
 		require.ErrorContains(t, err, "no such file", name)

@@ -110,7 +110,7 @@ func newImage(t *testing.T) string {
 	t.Helper()
 	if pattern == "" {
 		loaders := t.TempDir()
-		for name, content := range map[string]string{"usr/lib/ipxe/undionly.kpxe": "bios", "boot/ipxe.efi": "MZ efi", "usr/lib/ipxe/snponly.efi": "MZ snp"} {
+		for name, content := range map[string]string{"usr/lib/ipxe/undionly.kpxe": "bios", "usr/lib/ipxe/snponly.efi": "MZ efi"} {
 			require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(loaders, name)), 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(loaders, name), []byte(content), 0o600))
 		}
@@ -329,7 +329,7 @@ func TestImageFiles(t *testing.T) {
 
 func TestLoaders(t *testing.T) {
 	b := newBench(t)
-	for name, kind := range map[string]string{pxe.BIOS: "application/octet-stream", pxe.EFI: "application/efi", pxe.SNP: "application/efi"} {
+	for name, kind := range map[string]string{pxe.BIOS: "application/octet-stream", pxe.EFI: "application/efi"} {
 		w := b.get(t, "/loaders/"+name, func(r *http.Request) { r.Method = http.MethodHead })
 		assert.Equal(t, http.StatusOK, w.Code)
 		assert.Equal(t, kind, w.Header().Get("Content-Type"))
@@ -338,7 +338,7 @@ func TestLoaders(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(own, pxe.EFI), []byte("MZ own"), 0o600))
 	b = newBench(t, "unknown:", "loaders: "+own+"\nunknown:")
 	assert.Equal(t, "MZ own", b.get(t, "/loaders/"+pxe.EFI).Body.String())
-	assert.Equal(t, http.StatusNotFound, b.get(t, "/loaders/"+pxe.SNP).Code, "from one place only")
+	assert.Equal(t, http.StatusNotFound, b.get(t, "/loaders/"+pxe.BIOS).Code, "from one place only")
 }
 
 func TestImageIsBuiltAnew(t *testing.T) {
