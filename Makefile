@@ -40,6 +40,10 @@ farm-test: bin/mkp2pimg ## a lab in a network namespace: nodes under QEMU boot O
 farm-load: ## kill the farm's server under the load of 1,000 nodes: what it acknowledged must be there; requests/s, latency, memory
 	MKP2PIMG_LOAD=1 $(GO) test -timeout 60m -count 1 -run TestKill9 -v ./internal/farm/intake
 
+.PHONY: browser-test
+browser-test: ## the farm's pages in Chromium; pictures of them into the folder SCREENSHOTS, if given
+	MKP2PIMG_SCREENSHOTS=$(abspath $(SCREENSHOTS)) $(GO) test -timeout 20m -count 1 -v -run Browser ./internal/farm/page
+
 .PHONY: redfish-test
 redfish-test: ## start a machine through the Redfish emulator at URL (sushy-tools, Redfish-Mockup-Server)
 	MKP2PIMG_REDFISH=$(URL) $(GO) test -count 1 -v -run Emulator ./internal/farm/power
