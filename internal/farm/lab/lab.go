@@ -132,7 +132,10 @@ type Redfish struct {
 }
 
 // IPMI is a BMC that ipmitool speaks to over the LAN.
-type IPMI struct{ Host, User, PasswordFile string }
+type IPMI struct {
+	Host, User, PasswordFile string
+	Legacy                   bool // the machine's firmware is legacy BIOS, or in that mode
+}
 
 // WOL is the magic packet of Wake-on-LAN.
 type WOL struct {

@@ -338,7 +338,7 @@ func (d *decoder) power(n *yaml.Node, p *Power) {
 		"ipmi": func(n *yaml.Node) {
 			p.IPMI = &IPMI{}
 			d.mapping(n, "ipmi", fields{
-				"host": scalar(d, &p.IPMI.Host, text), "user": scalar(d, &p.IPMI.User, text), "password-file": scalar(d, &p.IPMI.PasswordFile, d.file),
+				"host": scalar(d, &p.IPMI.Host, text), "user": scalar(d, &p.IPMI.User, text), "password-file": scalar(d, &p.IPMI.PasswordFile, d.file), "legacy": scalar(d, &p.IPMI.Legacy, yes),
 			})
 			if p.IPMI.Host == "" || p.IPMI.User == "" || p.IPMI.PasswordFile == "" {
 				d.fail(n, "ipmi takes host, user and password-file")

@@ -25,7 +25,11 @@ func (b ipmi) NetworkBoot(ctx context.Context) (string, error) {
 		return "", &Error{Target: "BMC " + b.Host, Request: "read the password", Err: err, Final: true}
 	}
 	// Where it can't set the flags, ipmitool 1.8.19 says so and ends with 0.
-	if _, err := b.ask(ctx, "Set Boot Device to pxe", "chassis", "bootdev", "pxe", "options=efiboot"); err != nil {
+	request := []string{"chassis", "bootdev", "pxe", "options=efiboot"}
+	if b.Legacy {
+		request = request[:3]
+	}
+	if _, err := b.ask(ctx, "Set Boot Device to pxe", request...); err != nil {
 		return "", err
 	}
 	status, err := b.ask(ctx, "Chassis Power is", "chassis", "power", "status")

@@ -133,6 +133,7 @@ const (
 func TestIPMI(t *testing.T) {
 	tests := []struct {
 		name, tool, host string
+		legacy           bool
 		asked            []string // after the options
 		want             string   // error
 		final            bool
@@ -140,6 +141,10 @@ func TestIPMI(t *testing.T) {
 		{
 			name: "off", tool: setsBoot + powers + `*status*) echo "Chassis Power is off" ;;`,
 			asked: []string{"-H bmc1 chassis bootdev pxe options=efiboot", "-H bmc1 chassis power status", "-H bmc1 chassis power on"},
+		},
+		{
+			name: "legacy BIOS", legacy: true, tool: setsBoot + powers + `*status*) echo "Chassis Power is off" ;;`,
+			asked: []string{"-H bmc1 chassis bootdev pxe", "-H bmc1 chassis power status", "-H bmc1 chassis power on"},
 		},
 		{
 			name: "on, another port", host: "bmc1:6230", tool: setsBoot + powers + `*status*) echo "Chassis Power is on" ;;`,
@@ -177,7 +182,7 @@ Error: Unable to establish IPMI v2 / RMCP+ session" >&2; exit 1 ;;`,
 			if tt.host != "" {
 				host = tt.host
 			}
-			_, err := ipmi{IPMI: lab.IPMI{Host: host, User: "admin", PasswordFile: file}, program: program}.NetworkBoot(t.Context())
+			_, err := ipmi{IPMI: lab.IPMI{Host: host, User: "admin", PasswordFile: file, Legacy: tt.legacy}, program: program}.NetworkBoot(t.Context())
 			asked, readErr := os.ReadFile(log)
 			require.NoError(t, readErr)
 			assert.NotContains(t, string(asked), bmcPassword)
