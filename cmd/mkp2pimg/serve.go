@@ -87,7 +87,6 @@ type farmServer struct {
 	options *serveOptions
 	log     *slog.Logger
 	lab     atomic.Pointer[lab.Lab]
-	pages   atomic.Pointer[http.Handler]
 	store   *store.Store
 	boot    *boot.Service
 	intake  *intake.Intake
@@ -134,7 +133,7 @@ func serve(ctx context.Context, o *serveOptions, stderr io.Writer) error {
 		},
 		Retain: store.Policy{Reports: l.Retention.Reports, Summaries: l.Retention.Runs},
 	})
-	s.use(l)
+	s.lab.Store(l)
 	return s.run(ctx, l, pair)
 }
 
@@ -154,13 +153,6 @@ func (s *farmServer) read() (*lab.Lab, error) {
 		l.DHCP.Mode = lab.Off
 	}
 	return l, nil
-}
-
-// use makes a lab that boot has accepted that of all others.
-func (s *farmServer) use(l *lab.Lab) {
-	s.lab.Store(l)
-	pages := page.Handler(page.Config{Store: s.store, Lab: l, Admin: s.admin, Log: s.log})
-	s.pages.Store(&pages)
 }
 
 // run listens, says so, and serves until the context ends. Requests under way then
@@ -233,7 +225,7 @@ func (s *farmServer) listen(l *lab.Lab, pair keyPair) (all []*httpServer, err er
 		}
 	}
 	whole.Handle("/v1/", s.intake)
-	whole.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { (*s.pages.Load()).ServeHTTP(w, r) })
+	whole.Handle("/", page.Handler(page.Config{Store: s.store, Lab: s.lab.Load, Admin: s.admin, Log: s.log}))
 	type server struct {
 		addr    string
 		handler http.Handler
@@ -332,7 +324,7 @@ func (s *farmServer) reload(ctx context.Context) {
 	if keys := needRestart(s.lab.Load(), l); len(keys) > 0 {
 		s.log.Warn("changed keys that a restart is needed for", "keys", strings.Join(keys, ", "))
 	}
-	s.use(l)
+	s.lab.Store(l)
 	s.enrol(ctx, l)
 	s.log.Info("lab.yaml was read again", "nodes", len(l.Nodes))
 }

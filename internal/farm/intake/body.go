@@ -20,6 +20,9 @@ const contentType = "application/x-ndjson"
 // [Intake.grace] is over.
 const minRate = 16 << 10
 
+// answerTime is how long an answer may take, from the end of the body on.
+const answerTime = 2 * time.Minute
+
 // read returns the body of a request as it was sent, with at most limit bytes.
 func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
@@ -39,6 +42,8 @@ func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64) ([]b
 	// What is left of a body that is refused is read by net/http, in the time that was
 	// left for it; a body that is whole leaves the connection to the next request.
 	_ = p.conn.SetReadDeadline(time.Time{}) // as in Read
+	// The server's own bound on answers counts from the header on.
+	_ = p.conn.SetWriteDeadline(time.Now().Add(answerTime))
 	return data, nil
 }
 

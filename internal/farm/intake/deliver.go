@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -73,10 +75,28 @@ func chunk(encoding string, packed []byte) (store.Chunk, error) {
 	c := store.Chunk{Data: text, End: run.End != nil}
 	for _, s := range run.Steps {
 		if !s.Started.IsZero() {
-			c.Stage = s.ID
+			c.Stage = stageName(s.ID)
 		}
 	}
 	return c, nil
+}
+
+// maxStage bounds the name of a stage, in characters: ours are words.
+const maxStage = 60
+
+// stageName is the name of a stage as the reasons of lost runs have it, which go to
+// terminals: anyone with a node's token can make one up.
+func stageName(id string) string {
+	name := []rune(strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, id))
+	if len(name) > maxStage {
+		return string(name[:maxStage-1]) + "…"
+	}
+	return string(name)
 }
 
 func (in *Intake) getRun(_ http.ResponseWriter, r *http.Request) (any, error) {

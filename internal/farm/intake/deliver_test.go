@@ -326,3 +326,15 @@ func TestLimits(t *testing.T) {
 	code, _ := get()
 	assert.Equal(t, 200, code)
 }
+
+func TestStageName(t *testing.T) {
+	for id, want := range map[string]string{
+		"driver":                    "driver",
+		"\x1b[2Jdriver\x07\u202e\n": "?[2Jdriver???",
+		"\xff":                      "?",
+		strings.Repeat("ü", 60):     strings.Repeat("ü", 60),
+		strings.Repeat("ü", 61):     strings.Repeat("ü", 59) + "…",
+	} {
+		assert.Equal(t, want, stageName(id))
+	}
+}

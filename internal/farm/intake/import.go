@@ -107,7 +107,7 @@ func (in *Intake) imported(told *report.Run, r farm.Run) farm.Run {
 			r.Started = s.Started
 		}
 		if !s.Started.IsZero() {
-			r.Stage, r.Updated = s.ID, s.Started
+			r.Stage, r.Updated = stageName(s.ID), s.Started
 		}
 		if !s.Ended.IsZero() {
 			r.Updated = s.Ended

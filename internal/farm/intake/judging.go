@@ -99,7 +99,7 @@ var unjudgeable = &farm.Summary{Reason: "the report could not be judged: see the
 // judge reads the report of a run as far as it has arrived. A run under way is not
 // compared with others yet.
 func (in *Intake) judge(ctx context.Context, r farm.Run) (j store.Judgement, err error) {
-	j = store.Judgement{At: in.Now(), Chunks: r.Chunks}
+	j = store.Judgement{At: in.Now(), Chunks: r.Chunks, Live: !r.State.Over()}
 	defer func() {
 		// A report that breaks this must not keep all others from being judged.
 		if p := recover(); p != nil {
@@ -108,7 +108,12 @@ func (in *Intake) judge(ctx context.Context, r farm.Run) (j store.Judgement, err
 		}
 	}()
 	told, err := in.parse(ctx, r.ID)
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrDamaged): // reading it again is of no use
+		in.Log.Error("a report can't be judged", "run", r.ID, "node", r.Node, "error", err)
+		j.Summary = unjudgeable
+		return j, nil
+	case err != nil:
 		return j, err
 	}
 	j.Summary = in.Judge.Summarise(told)

@@ -3,6 +3,7 @@ package intake
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
@@ -88,6 +89,31 @@ func TestReportThatBreaksJudgement(t *testing.T) {
 	assert.Equal(t, checks.VerdictBlocked, l.run(good).Summary.Verdict)
 	assert.Contains(t, l.log.String(), "index out of range")
 	assert.Equal(t, string(chunks("gpu-1", 1)[0]), l.stored(broken))
+}
+
+// TestDamagedReport damages reports in the database as a failing disk does.
+func TestDamagedReport(t *testing.T) {
+	for name, damage := range map[string]string{
+		"a bit": `UPDATE chunks SET data = X'00' WHERE run = (SELECT key FROM runs WHERE node = 'gpu-1')`,
+		"a row": `DELETE FROM chunks WHERE run = (SELECT key FROM runs WHERE node = 'gpu-1')`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := sqlite(t)
+			l := newLab(t, path)
+			broken, good := l.offer("gpu-1"), l.offer("gpu-2")
+			require.Equal(t, 200, l.post(broken, "0", chunks("gpu-1", 1)[0]).Code)
+			require.Equal(t, 200, l.call("POST", "/v1/runs/"+good+"/chunks/0", nodeToken+"gpu-2", chunks("gpu-2", 1)[0]).Code)
+			db, err := sql.Open("sqlite", path)
+			require.NoError(t, err)
+			defer db.Close()
+			_, err = db.ExecContext(t.Context(), damage)
+			require.NoError(t, err)
+			l.settle()
+			assert.Equal(t, unjudgeable, l.run(broken).Summary)
+			assert.Equal(t, checks.VerdictBlocked, l.run(good).Summary.Verdict, "no run must keep others from being judged")
+			assert.Contains(t, l.log.String(), "the report is damaged in the database")
+		})
+	}
 }
 
 func TestJudgementThatCannotBeKept(t *testing.T) {

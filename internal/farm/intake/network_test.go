@@ -76,6 +76,23 @@ func TestSlowStranger(t *testing.T) {
 	assert.ErrorIs(t, err, io.EOF, "the connection is closed")
 }
 
+// TestAnswerAfterASlowBody has a server whose bound on answers, which counts from the
+// header on, is over when the body is there.
+func TestAnswerAfterASlowBody(t *testing.T) {
+	l := newLab(t, sqlite(t))
+	run := l.offer("gpu-1")
+	s := httptest.NewUnstartedServer(l)
+	s.Config.WriteTimeout = time.Nanosecond
+	s.Start()
+	t.Cleanup(s.Close)
+	body := chunks("gpu-1", 1)[0]
+	c := dial(t, s, head(run, len(body))+string(body))
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err, "there is an answer")
+	require.NoError(t, r.Body.Close())
+	assert.Equal(t, http.StatusOK, r.StatusCode)
+}
+
 func TestCutOff(t *testing.T) {
 	l := newLab(t, sqlite(t))
 	run := l.offer("gpu-1")

@@ -75,8 +75,12 @@ func TestRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
 		"empty":               {"", "l.yaml:1: it is empty"},
 		"only a comment":      {"# nothing\n", "l.yaml:1: it is empty"},
-		"no YAML":             {"server: [\n", "l.yaml:"},
-		"not a mapping":       {"- a\n", "l.yaml:1: the lab: want keys with values"},
+		"no YAML":             {"server: [\n", "l.yaml:2: did not find expected node content"},
+		"bracket":             {small + "nodes:\n  - {name: a\n  - {name: b}\n", "l.yaml:4: did not find expected ',' or '}'"},
+		"indentation":         {small + "nodes:\n  - name: a\n   serial: b\n", "l.yaml:4: did not find expected '-' indicator"},
+		"tab":                 {small + "nodes:\n  - name: a\n\tserial: b\n", "l.yaml:4: found a tab character"},
+		"colons":              {small + "store: a: b\n", "l.yaml:3: mapping values are not allowed"},
+		"no such anchor":      {small + "nodes:\n  - *rack1\n", "l.yaml:4: unknown anchor 'rack1' referenced"},
 		"nothing in it":       {"{}\n", "l.yaml:1: images is missing"},
 		"two documents":       {small + "---\n" + small, "second document"},
 		"merged twice":        {"x-a: &a {plan: full}\n" + small + "defaults: {<<: [*a, *a]}\n", "l.yaml:4: << takes one mapping"},
@@ -93,6 +97,18 @@ func TestRefused(t *testing.T) {
 			require.ErrorContains(t, err, tt.want)
 			assert.True(t, errors.As(err, new(*Error)))
 		})
+	}
+}
+
+// TestSaidOnce has mistakes that more than one look at the file comes across.
+func TestSaidOnce(t *testing.T) {
+	for text, want := range map[string]string{
+		"- a\n": "l.yaml:1: the lab: want keys with values",
+		small + "unknown: never\nunknown: always\n": `l.yaml:4: the lab: key "unknown" is already in line 3`,
+		"server: nowhere\nimages: {a: a}\n":         `l.yaml:1: "nowhere" is no URL of a server such as http://10.0.0.1:8080`,
+	} {
+		_, err := Parse("l.yaml", []byte(text))
+		assert.EqualError(t, err, want)
 	}
 }
 

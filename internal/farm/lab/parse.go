@@ -39,8 +39,32 @@ func Load(path string) (*Lab, error) {
 	return Parse(path, data)
 }
 
-// yamlLine finds the line in an error of the YAML package, which has it only there.
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+// What the YAML package says about a mistake is in the text of its error only. It
+// counts lines from 1 where it splits the text into tokens, from 0 where it parses
+// those (decode.go, fail), and has no line for an alias.
+var (
+	yamlText    = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
+	yamlParsing = regexp.MustCompile(`^did not find expected (?:key$|node content|'-' indicator|',' or |<document start>)|^found undefined tag handle`)
+	yamlAlias   = regexp.MustCompile(`^unknown anchor '(.+)' referenced`)
+)
+
+// yamlError returns the line and the text of an error in reading data.
+func yamlError(err error, data []byte) (line int, text string) {
+	said := yamlText.FindStringSubmatch(err.Error())
+	if said == nil {
+		return 1, err.Error()
+	}
+	text = said[2]
+	line, _ = strconv.Atoi(said[1]) // 0: it has none
+	if yamlParsing.MatchString(text) {
+		line++
+	}
+	if alias := yamlAlias.FindStringSubmatch(text); alias != nil {
+		before, _, _ := bytes.Cut(data, []byte("*"+alias[1]))
+		line = 1 + bytes.Count(before, []byte("\n"))
+	}
+	return max(line, 1), text
+}
 
 // Parse reads a description that was, or will be, in the file path.
 func Parse(path string, data []byte) (*Lab, error) {
@@ -59,12 +83,8 @@ func Parse(path string, data []byte) (*Lab, error) {
 	case errors.Is(err, io.EOF):
 		return nil, &Error{path, 1, "it is empty: write one with mkp2pimg serve --init"}
 	case err != nil:
-		at := yamlLine.FindStringSubmatch(err.Error())
-		line := 1
-		if len(at) == 2 && at[1] != "" {
-			line, _ = strconv.Atoi(at[1])
-		}
-		return nil, &Error{path, line, yamlLine.ReplaceAllString(err.Error(), "")}
+		line, text := yamlError(err, data)
+		return nil, &Error{path, line, text}
 	}
 	d := &decoder{path: path, seen: map[string]int{}}
 	l := d.lab(doc.Content[0])
@@ -87,9 +107,13 @@ func (d *decoder) lab(top *yaml.Node) *Lab {
 	l.AdminTokenFile, _ = d.file("admin-token")
 	l.DHCP.LeaseFile, _ = d.file("leases.json")
 	var nodes, defaults *yaml.Node
+	named := false
 	keep := func(dst **yaml.Node) func(*yaml.Node) { return func(n *yaml.Node) { *dst = follow(n) } }
 	d.mapping(top, "the lab", fields{
-		"server":           scalar(d, &l.Server, server("http")),
+		"server": func(n *yaml.Node) {
+			named = true
+			scalar(d, &l.Server, server("http"))(n)
+		},
 		"listen":           scalar(d, &l.Listen, listen),
 		"tls":              func(n *yaml.Node) { d.tls(n, &l.TLS) },
 		"dhcp":             func(n *yaml.Node) { d.dhcp(n, &l.DHCP) },
@@ -114,16 +138,19 @@ func (d *decoder) lab(top *yaml.Node) *Lab {
 	if nodes != nil {
 		d.nodes(nodes, l)
 	}
-	d.whole(top, l)
+	if top.Kind == yaml.MappingNode {
+		d.whole(top, l, named)
+	}
 	return l
 }
 
-// whole checks what several keys say together.
-func (d *decoder) whole(top *yaml.Node, l *Lab) {
+// whole checks what several keys say together; named says that server is one of
+// them.
+func (d *decoder) whole(top *yaml.Node, l *Lab, named bool) {
 	if len(l.Images) == 0 {
 		d.fail(top, "images is missing: the directories that mkp2pimg build made, by name (images: {p2p: out})")
 	}
-	if entries, _ := d.entries(top, ""); !slices.ContainsFunc(entries, func(e entry) bool { return e.key.Value == "server" }) {
+	if !named {
 		d.fail(top, "server is missing: the URL that machines reach this server at (server: http://10.0.0.1:8080)")
 	}
 	if l.Server != "" && l.TLS.Listen != "" && l.TLS.Server == "" {

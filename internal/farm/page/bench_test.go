@@ -27,7 +27,7 @@ func BenchmarkPages(b *testing.B) {
 	night := storetest.LastNight.Format(time.DateOnly)
 	runs, err := s.History(b.Context(), storetest.NodeName(0), 1)
 	require.NoError(b, err)
-	h := Handler(Config{Store: s, Lab: l, Now: func() time.Time { return storetest.LastNight.Add(3 * time.Hour) }})
+	h := Handler(Config{Store: s, Lab: read(l), Now: func() time.Time { return storetest.LastNight.Add(3 * time.Hour) }})
 	for name, path := range map[string]string{
 		"fleet": "/", "fleet-searched": "/?q=gpu+bios&changed=1&sort=-worst", "node-8-gpus": "/nodes/" + storetest.NodeName(0),
 		"node-2-gpus": "/nodes/" + storetest.NodeName(1), "night": "/nights/" + night, "nights": "/nights", "run": "/runs/" + runs[0].ID,

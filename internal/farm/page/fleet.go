@@ -76,7 +76,7 @@ func (h *handler) fleet(w http.ResponseWriter, r *http.Request) {
 // fleetRows are the nodes of the store and those of the lab that it has not seen.
 func (h *handler) fleetRows(nodes []store.FleetRow) []fleetRow {
 	groups := map[string]string{}
-	for _, n := range h.Lab.Nodes {
+	for _, n := range h.Lab().Nodes {
 		groups[n.Name] = n.Group
 	}
 	rows := make([]fleetRow, 0, len(nodes))
@@ -100,7 +100,7 @@ func (h *handler) fleetRows(nodes []store.FleetRow) []fleetRow {
 		rows = append(rows, row)
 		delete(groups, n.Node.Name)
 	}
-	for _, n := range h.Lab.Nodes {
+	for _, n := range h.Lab().Nodes {
 		if group, missing := groups[n.Name]; missing {
 			rows = append(rows, fleetRow{Name: n.Name, Group: group, State: stateNever})
 		}

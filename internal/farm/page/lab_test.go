@@ -84,6 +84,9 @@ func newLab(t testing.TB) testLab {
 	return l
 }
 
+// read is how a page gets a lab that stays as it is.
+func read(l *lab.Lab) func() *lab.Lab { return func() *lab.Lab { return l } }
+
 // newLabFile is the description of a lab.
 func newLabFile(nodes ...lab.Node) *lab.Lab {
 	return &lab.Lab{Clock: lab.Clock{Begins: 18 * time.Hour, Zone: time.UTC}, Nodes: nodes}
@@ -100,7 +103,7 @@ func openStore(t testing.TB) *store.Store {
 func (l *testLab) serve(t testing.TB) {
 	t.Helper()
 	l.Server = httptest.NewServer(Handler(Config{
-		Store: l.Store, Lab: l.Lab, Now: func() time.Time { return now },
+		Store: l.Store, Lab: read(l.Lab), Now: func() time.Time { return now },
 		Admin: func(token string) bool { return token == adminToken },
 	}))
 	t.Cleanup(l.Server.Close)

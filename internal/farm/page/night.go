@@ -26,7 +26,7 @@ func (h *handler) nights(w http.ResponseWriter, r *http.Request) {
 		h.broken(w, r, "nights", err)
 		return
 	}
-	h.render(w, r, http.StatusOK, "nights", nightsData{h.frame(r, "Nights", "nights"), counts(nights), h.Lab.Night(h.now())})
+	h.render(w, r, http.StatusOK, "nights", nightsData{h.frame(r, "Nights", "nights"), counts(nights), h.Lab().Night(h.now())})
 }
 
 // nightCount is what came of a night, in runs.
@@ -99,7 +99,7 @@ func (h *handler) night(w http.ResponseWriter, r *http.Request) {
 		h.broken(w, r, "night", err)
 		return
 	}
-	data := nightData{frame: h.frame(r, "Night "+night, "nights"), Night: night, Tonight: night == h.Lab.Night(h.now()), Filter: readFilter(r.URL.Query()), States: states}
+	data := nightData{frame: h.frame(r, "Night "+night, "nights"), Night: night, Tonight: night == h.Lab().Night(h.now()), Filter: readFilter(r.URL.Query()), States: states}
 	if len(runs) == 0 && !data.Tonight {
 		h.fail(w, r, http.StatusNotFound, "Nothing ran in this night.")
 		return
@@ -112,7 +112,7 @@ func (h *handler) night(w http.ResponseWriter, r *http.Request) {
 // Runs are in the order of [store.Store.Runs].
 func (h *handler) nightRows(runs []farm.Run, tonight bool) []nightRow {
 	groups := map[string]string{}
-	for _, n := range h.Lab.Nodes {
+	for _, n := range h.Lab().Nodes {
 		groups[n.Name] = n.Group
 	}
 	var rows []nightRow
@@ -135,7 +135,7 @@ func (h *handler) nightRows(runs []farm.Run, tonight bool) []nightRow {
 		delete(groups, run.Node)
 	}
 	if tonight {
-		for _, n := range h.Lab.Nodes {
+		for _, n := range h.Lab().Nodes {
 			if group, missing := groups[n.Name]; missing && n.Boot != lab.Never {
 				rows = append(rows, nightRow{Node: n.Name, Group: group, State: stateNever})
 			}

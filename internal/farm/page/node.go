@@ -59,7 +59,7 @@ type baselineRow struct {
 
 func (h *handler) node(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("node")
-	configured, inLab := h.Lab.Named(name)
+	configured, inLab := h.Lab().Named(name)
 	n, err := h.Store.Node(r.Context(), name)
 	if err != nil && !inLab {
 		h.broken(w, r, "node", err)

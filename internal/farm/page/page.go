@@ -52,7 +52,7 @@ type Store interface {
 // Config is what a page needs.
 type Config struct {
 	Store Store
-	Lab   *lab.Lab
+	Lab   func() *lab.Lab // as it was read last
 	// Admin tells whether a token is that of the administrator. Without it nobody
 	// can change anything.
 	Admin func(token string) bool
@@ -165,7 +165,7 @@ type frame struct {
 }
 
 func (h *handler) frame(r *http.Request, title, here string) frame {
-	f := frame{Title: title, Here: here, Back: r.URL.RequestURI(), Admin: h.admin(r), Now: h.now(), Zone: h.Lab.Clock.Zone}
+	f := frame{Title: title, Here: here, Back: r.URL.RequestURI(), Admin: h.admin(r), Now: h.now(), Zone: h.Lab().Clock.Zone}
 	if c, err := r.Cookie(themeCookie); err == nil && themes[c.Value] {
 		f.Theme = c.Value
 	}

@@ -367,7 +367,7 @@ func TestSessions(t *testing.T) {
 
 func TestNobodyCanLogIn(t *testing.T) {
 	l := testLab{Lab: newLabFile(), Store: openStore(t)}
-	h := Handler(Config{Store: l.Store, Lab: l.Lab})
+	h := Handler(Config{Store: l.Store, Lab: read(l.Lab)})
 	for _, token := range []string{"", adminToken} {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/login", strings.NewReader("token="+token))
@@ -376,6 +376,24 @@ func TestNobodyCanLogIn(t *testing.T) {
 		assert.Equal(t, http.StatusForbidden, w.Code)
 		assert.Contains(t, w.Body.String(), "takes no changes")
 	}
+}
+
+// TestLabIsReadAgain changes lab.yaml while somebody is logged in.
+func TestLabIsReadAgain(t *testing.T) {
+	current := newLabFile()
+	h := Handler(Config{Store: openStore(t), Lab: func() *lab.Lab { return current }, Admin: func(token string) bool { return token == adminToken }})
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/login", strings.NewReader("token="+adminToken))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	h.ServeHTTP(w, r)
+	require.Len(t, w.Result().Cookies(), 1)
+	current = newLabFile(lab.Node{Name: "new-node"})
+	r = httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	r.AddCookie(w.Result().Cookies()[0])
+	w = httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	assert.Contains(t, w.Body.String(), "new-node")
+	assert.Contains(t, w.Body.String(), "Log out")
 }
 
 func TestTheme(t *testing.T) {
@@ -470,7 +488,7 @@ func (fullStore) Unpin(context.Context, string, string) error { return errSecret
 
 func TestPinFails(t *testing.T) {
 	l := smallLab(t)
-	h := Handler(Config{Store: fullStore{l.Store}, Lab: l.Lab, Admin: func(string) bool { return true }, Log: slog.New(slog.DiscardHandler)})
+	h := Handler(Config{Store: fullStore{l.Store}, Lab: read(l.Lab), Admin: func(string) bool { return true }, Log: slog.New(slog.DiscardHandler)})
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	c := &client{t, s.URL, map[string]string{}}
@@ -482,7 +500,7 @@ func TestPinFails(t *testing.T) {
 
 func TestBrokenStore(t *testing.T) {
 	var said strings.Builder
-	h := Handler(Config{Store: brokenStore{}, Lab: newLabFile(), Log: slog.New(slog.NewTextHandler(&said, nil))})
+	h := Handler(Config{Store: brokenStore{}, Lab: read(newLabFile()), Log: slog.New(slog.NewTextHandler(&said, nil))})
 	ask := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))

@@ -23,7 +23,7 @@ func TestFleetTable(t *testing.T) {
 	run := func(verdict string, worst *float64, changes []farm.Change) *farm.Run {
 		return &farm.Run{State: farm.Complete, Summary: &farm.Summary{Verdict: verdictOf(verdict), Reason: "because", Worst: worst}, Changes: changes}
 	}
-	h := handler{Config: Config{Lab: &lab.Lab{Nodes: []lab.Node{{Name: "n1", Group: "r1"}, {Name: "n2", Group: "r2"}, {Name: "n10", Group: "r1"}, {Name: "new", Group: "r2"}}}}}
+	h := handler{Config: Config{Lab: read(&lab.Lab{Nodes: []lab.Node{{Name: "n1", Group: "r1"}, {Name: "n2", Group: "r2"}, {Name: "n10", Group: "r1"}, {Name: "new", Group: "r2"}}})}}
 	nodes := []store.FleetRow{
 		{Node: farm.Node{Name: "n1", LastSeen: now.Add(-time.Hour)}, Last: run("P2P-READY", at(90), nil)},
 		{Node: farm.Node{Name: "n10", LastSeen: now}, Last: run("P2P-READY", at(88), []farm.Change{{Subject: "driver", Before: "570", After: "580"}})},

@@ -173,7 +173,7 @@ func TestNodeRuns(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	h := handler{Config: Config{Lab: &lab.Lab{Nodes: []lab.Node{{Name: "n1"}, {Name: "n9"}, {Name: "off", Settings: lab.Settings{Boot: lab.Never}}}}}}
+	h := handler{Config: Config{Lab: read(&lab.Lab{Nodes: []lab.Node{{Name: "n1"}, {Name: "n9"}, {Name: "off", Settings: lab.Settings{Boot: lab.Never}}}})}}
 	runs := []farm.Run{
 		{Node: "n1", State: farm.Complete, Summary: &farm.Summary{Verdict: checks.VerdictReady}}, {Node: "n1", State: farm.Lost},
 		{Node: "n2", State: farm.Running, Stage: "driver"}, {Node: "n3", State: farm.Lost, Why: "it hung"}, {Node: "n4", State: farm.Offered},
@@ -284,7 +284,7 @@ func FuzzReport(f *testing.F) {
 	}
 	f.Add([]byte(`{"testStepArtifact":{"testStepId":"compare","extension":{"name":"comparison","content":{"arms":[{}],"rows":[{"cells":[]},{}]}}},"sequenceNumber":1,"timestamp":"2026-01-02T03:04:05Z"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		h := Handler(Config{Store: reportStore{report: text}, Lab: newLabFile(), Log: slog.New(slog.DiscardHandler)})
+		h := Handler(Config{Store: reportStore{report: text}, Lab: read(newLabFile()), Log: slog.New(slog.DiscardHandler)})
 		for _, path := range []string{"/runs/r", "/runs/r/measurements"} {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))

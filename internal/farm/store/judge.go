@@ -18,6 +18,7 @@ import (
 type Judgement struct {
 	At      time.Time
 	Chunks  int           // of the report, that were read
+	Live    bool          // the run was under way, and compared with nothing
 	Summary *farm.Summary // nil where they say nothing
 	Changes []farm.Change
 	// Baselines are what the run was held against, one of a key; nil leaves those that
@@ -26,17 +27,18 @@ type Judgement struct {
 }
 
 // Judge records what a report says. One about more chunks that is there already
-// stays.
+// stays, and one of a run under way comes too late for a run that is over meanwhile.
 func (s *Store) Judge(ctx context.Context, id string, j Judgement) error {
 	return s.change(ctx, "record the summary of run "+id, func(ctx context.Context, tx *sql.Tx) error {
 		var key int64
 		var judged int
 		var node string
-		err := tx.QueryRowContext(ctx, `SELECT key, judged, node FROM runs WHERE id = $1`, id).Scan(&key, &judged, &node)
+		var state farm.State
+		err := tx.QueryRowContext(ctx, `SELECT key, judged, node, state FROM runs WHERE id = $1`, id).Scan(&key, &judged, &node, &state)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return refusal{fmt.Errorf("run %s: %w", id, ErrNotFound)}
-		case err != nil || judged > j.Chunks:
+		case err != nil || judged > j.Chunks || j.Live && state.Over():
 			return err
 		}
 		return writeJudgement(ctx, tx, key, node, j)

@@ -10,7 +10,7 @@ import (
 
 // Report returns a reader of the report of a run, byte for byte as far as it had
 // arrived when Report was called. The errors are [ErrNotFound], [ErrRemoved] or
-// one of the database, which the reader can have as well.
+// one of the database, which the reader can have as well, besides [ErrDamaged].
 func (s *Store) Report(ctx context.Context, id string) (io.Reader, error) {
 	r := &reportReader{ctx: ctx, s: s, id: id}
 	var removed int64
@@ -44,8 +44,13 @@ func (r *reportReader) Read(p []byte) (int, error) {
 		}
 		var data []byte
 		err := r.s.r.QueryRowContext(r.ctx, `SELECT data FROM chunks WHERE run = $1 AND seq = $2`, r.key, r.seq).Scan(&data)
-		if err == nil {
-			r.left, err = unpack(data)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			err = ErrDamaged
+		case err == nil:
+			if r.left, err = unpack(data); err != nil {
+				err = fmt.Errorf("%w: %w", ErrDamaged, err)
+			}
 		}
 		if err != nil {
 			return 0, r.s.explain(fmt.Sprintf("read chunk %d of run %s", r.seq, r.id), err)

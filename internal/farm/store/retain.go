@@ -33,7 +33,10 @@ func (s *Store) Retain(ctx context.Context, p Policy, at time.Time) (Removed, er
 	var err error
 	if p.Summaries > 0 {
 		n.Runs, err = s.remove(ctx, `SELECT key FROM runs WHERE state IN ('complete', 'lost') AND ended < $1`, at.Add(-p.Summaries),
-			`DELETE FROM runs WHERE key IN (%s)`)
+			`DELETE FROM runs WHERE key IN (%s)`,
+			// SQLite may give the largest key again, to a run of another node.
+			`UPDATE nodes SET last_run = coalesce((SELECT key FROM runs WHERE node = nodes.name ORDER BY night DESC, offered DESC LIMIT 1), 0)
+				WHERE last_run IN (%s)`)
 	}
 	if p.Reports > 0 && err == nil {
 		n.Reports, err = s.remove(ctx, `SELECT key FROM runs WHERE state IN ('complete', 'lost') AND ended < $1 AND removed = 0 AND judged >= chunks`, at.Add(-p.Reports),

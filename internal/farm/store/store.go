@@ -38,6 +38,8 @@ var (
 	ErrTooLarge = fmt.Errorf("the report would exceed %d MiB", MaxReport>>20)
 	// ErrRemoved is returned for a report that [Store.Retain] has removed.
 	ErrRemoved = errors.New("the report was removed after its time of retention")
+	// ErrDamaged is returned in reading a report of which the database lost a chunk.
+	ErrDamaged = errors.New("the report is damaged in the database")
 )
 
 // MaxReport is the size of the largest report, unpacked, in bytes.

@@ -421,6 +421,42 @@ func TestRetain(t *testing.T) {
 	})
 }
 
+// TestRetainLeavesNoKeyBehind removes the run with the largest key, which SQLite
+// then gives to the next one.
+func TestRetainLeavesNoKeyBehind(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, name string) {
+		s := storetest.Open(t, name)
+		old := farm.Run{ID: "old", Node: "n1", Night: "2026-01-01", Source: farm.Stick, State: farm.Complete, Offered: now.Add(-90 * 24 * time.Hour)}
+		old.Ended = old.Offered
+		require.NoError(t, second(s.Import(t.Context(), old, []store.Chunk{{Data: []byte("a\n")}})))
+		require.NoError(t, second(s.Retain(t.Context(), store.Policy{Summaries: time.Hour}, now)))
+		require.NoError(t, s.Offer(t.Context(), offered("new", "n2", "2026-03-05"), store.Token{}))
+		fleet, err := s.Fleet(t.Context())
+		require.NoError(t, err)
+		require.Len(t, fleet, 2)
+		assert.Nil(t, fleet[0].Last, "n1 has no runs any more")
+		assert.Equal(t, "new", fleet[1].Last.ID)
+	})
+}
+
+// TestJudgedWhileGivenUp gives a run up while it is judged as one under way.
+func TestJudgedWhileGivenUp(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, name string) {
+		s := storetest.Open(t, name)
+		require.NoError(t, s.Offer(t.Context(), offered("r1", "n1", "2026-03-05"), store.Token{}))
+		require.NoError(t, second(s.Append(t.Context(), "r1", store.Chunk{Data: []byte("a\n"), At: now})))
+		require.NoError(t, second(s.Lose(t.Context(), "r1", "why", now)))
+		require.NoError(t, s.Judge(t.Context(), "r1", store.Judgement{At: now, Chunks: 1, Live: true}))
+		runs, err := s.Unjudged(t.Context(), 2, now)
+		require.NoError(t, err)
+		assert.Len(t, runs, 1, "it was not compared yet")
+		require.NoError(t, s.Judge(t.Context(), "r1", store.Judgement{At: now, Chunks: 1}))
+		runs, err = s.Unjudged(t.Context(), 2, now)
+		require.NoError(t, err)
+		assert.Empty(t, runs)
+	})
+}
+
 // TestOneWriteDoesNotSpoilOthers has writes that fail wait together with writes
 // that don't.
 func TestOneWriteDoesNotSpoilOthers(t *testing.T) {
