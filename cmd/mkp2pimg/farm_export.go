@@ -90,6 +90,9 @@ func (o *exportOptions) run(ctx context.Context, stdout, stderr io.Writer) (err 
 		n, err := archive.Write(ctx, s, w, o.query)
 		if err == nil {
 			fmt.Fprintf(stderr, "%d nodes, %d pinned baselines, %d runs\n", n.Nodes, n.Baselines, n.Runs)
+			for _, id := range n.Damaged {
+				fmt.Fprintf(stderr, "warning: run %s: the store has lost its report; what was found out is exported\n", id)
+			}
 		}
 		return err
 	})
@@ -104,11 +107,10 @@ func (o *exportOptions) to(stdout io.Writer, write func(io.Writer) error) error 
 	if err != nil {
 		return err
 	}
-	defer f.Cleanup() // nothing is left once it is in its place
-	if err := write(f); err != nil {
-		return err
+	if err = write(f); err == nil {
+		err = f.CloseAtomicallyReplace()
 	}
-	return f.CloseAtomicallyReplace()
+	return errors.Join(err, f.Cleanup())
 }
 
 // night returns what came of a night. The nodes of the lab are expected in it.

@@ -47,6 +47,9 @@ type line struct {
 type Counts struct {
 	Nodes, Baselines, Runs int
 	Present                int // runs that were there already, of Runs
+	// Damaged are the IDs of runs whose reports could not be read from the store: they
+	// were written without.
+	Damaged []string
 }
 
 // Write writes the runs that a query selects, the oldest night first, after the
@@ -102,7 +105,10 @@ func Write(ctx context.Context, s *store.Store, w io.Writer, q store.Query) (n C
 				continue
 			}
 			l := line{Run: &r}
-			if err := l.read(ctx, s); err != nil {
+			switch err := l.read(ctx, s); {
+			case errors.Is(err, store.ErrDamaged):
+				n.Damaged = append(n.Damaged, r.ID)
+			case err != nil:
 				return n, err
 			}
 			if err := put(&n.Runs, l); err != nil {

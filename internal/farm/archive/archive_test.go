@@ -3,6 +3,7 @@ package archive
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"io"
 	"strings"
@@ -20,11 +21,16 @@ import (
 
 const id = "00000000-0000-4000-8000-00000000000"
 
-// filled is a store with a node, what is pinned of it, and runs of every kind.
 func filled(t *testing.T) *store.Store {
 	t.Helper()
+	return filledAt(t, t.TempDir()+"/farm.db")
+}
+
+// filledAt is a store with a node, what is pinned of it, and runs of every kind.
+func filledAt(t *testing.T, path string) *store.Store {
+	t.Helper()
 	ctx := t.Context()
-	s := storetest.Open(t, t.TempDir()+"/farm.db")
+	s := storetest.Open(t, path)
 	require.NoError(t, s.Touch(ctx, farm.Node{Name: "n1", MAC: "52:54:00:12:34:56", Serial: "S1"}))
 	require.NoError(t, s.Touch(ctx, farm.Node{Name: "n2"}))
 	require.NoError(t, s.Pin(ctx, farm.Baseline{Node: "n1", Key: "bandwidth/*/*/write/ce", Unit: "GB/s", Median: 26.1}))
@@ -121,6 +127,24 @@ func TestRemoved(t *testing.T) {
 	text := written(t, s, store.Query{Night: "2026-03-05"})
 	assert.Contains(t, text, `"run":{"id":"`+id)
 	assert.NotContains(t, text, `"report"`)
+}
+
+// TestDamaged: a report that the database has lost keeps no others from being
+// written.
+func TestDamaged(t *testing.T) {
+	path := t.TempDir() + "/farm.db"
+	s := filledAt(t, path)
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.ExecContext(t.Context(), `UPDATE chunks SET data = X'00' WHERE run = (SELECT key FROM runs WHERE id = $1)`, id+"0")
+	require.NoError(t, err)
+	var b bytes.Buffer
+	n, err := Write(t.Context(), s, &b, store.Query{})
+	require.NoError(t, err)
+	assert.Equal(t, Counts{Nodes: 2, Baselines: 1, Runs: 3, Damaged: []string{id + "0"}}, n)
+	assert.Contains(t, b.String(), `"reason":"well"`, "what was found out")
+	assert.Contains(t, b.String(), `"report_base64"`, "the other report")
 }
 
 func TestBad(t *testing.T) {

@@ -155,9 +155,7 @@ func (l *laboratory) judge(t *testing.T, nodes map[string]*node) {
 		r := runs[0]
 		kept := l.get(t, "/v1/runs/"+r.ID+"/report")
 		assert.Len(t, kept, int(r.Bytes), name)
-		own, err := os.ReadFile(n.stream)
-		require.NoError(t, err)
-		own = bytes.ReplaceAll(own, []byte("\r\n"), []byte("\n"))
+		own := n.report(t)
 		assert.NotContains(t, string(kept), l.token(t), "the secret of the run")
 		switch name {
 		case "hangs", "loses":
@@ -220,7 +218,11 @@ func (l *laboratory) serve(t *testing.T) {
 		}
 	})
 	require.Eventually(t, func() bool {
-		resp, err := http.Get(base + "/boot.ipxe")
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/boot.ipxe", nil)
+		if err != nil {
+			return false
+		}
+		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			return false
 		}

@@ -113,6 +113,20 @@ func (n *node) kill() {
 func (n *node) unplug(t *testing.T) { t.Helper(); run(t, "ip", "link", "set", n.tap, "down") }
 func (n *node) plug(t *testing.T)   { t.Helper(); run(t, "ip", "link", "set", n.tap, "up") }
 
+// report is the node's own copy. UEFI has its console on that port too.
+func (n *node) report(t *testing.T) []byte {
+	t.Helper()
+	text, err := os.ReadFile(n.stream)
+	require.NoError(t, err)
+	var own []byte
+	for line := range bytes.Lines(text) {
+		if bytes.HasPrefix(line, []byte("{")) {
+			own = append(append(own, bytes.TrimRight(line, "\r\n")...), '\n')
+		}
+	}
+	return own
+}
+
 // said returns what the console said so far.
 func (n *node) said() []byte {
 	text, _ := os.ReadFile(n.console) // not there before it says anything

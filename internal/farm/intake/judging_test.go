@@ -188,7 +188,7 @@ func TestOverdue(t *testing.T) {
 			got := l.run(run)
 			assert.Equal(t, tt.want, farm.Run{State: got.State, Why: got.Why})
 			next := l.post(run, fmt.Sprint(got.Chunks), c[min(got.Chunks, 2)]).Code
-			if got.State.Over() {
+			if got.State == farm.Complete {
 				assert.Equal(t, 403, next)
 				assert.Equal(t, got.Chunks, l.run(run).Chunks, "nothing is added, nothing is lost")
 			} else {
@@ -196,6 +196,38 @@ func TestOverdue(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLostRunComesBack: a node that could not reach the server for long delivers
+// what it has when it can again.
+func TestLostRunComesBack(t *testing.T) {
+	l := newLab(t, sqlite(t))
+	c := chunks("gpu-1", 3)
+	late := func(after time.Duration) (run string, code int) {
+		run = l.offer("gpu-1")
+		require.Equal(t, 200, l.post(run, "0", c[0]).Code)
+		l.sleep(time.Hour)
+		require.NoError(t, l.giveUp(context.Background()))
+		l.settle()
+		require.Equal(t, farm.Lost, l.run(run).State)
+		l.sleep(after)
+		l.post(run, "1", c[1])
+		return run, l.post(run, "2", c[2]).Code
+	}
+	run, code := late(20 * time.Hour)
+	assert.Equal(t, 200, code)
+	l.settle()
+	got := l.run(run)
+	assert.Equal(t, farm.Complete, got.State)
+	assert.Empty(t, got.Why)
+	assert.True(t, got.Judged)
+	for _, change := range got.Changes {
+		assert.NotEqual(t, farm.NotDelivered, change.Kind)
+	}
+
+	run, code = late(8 * 24 * time.Hour)
+	assert.Equal(t, 403, code)
+	assert.Equal(t, farm.Lost, l.run(run).State)
 }
 
 func TestNodeThatUsedToDeliver(t *testing.T) {

@@ -47,6 +47,10 @@ func (e *SequenceError) Error() string {
 // hear that its last chunk had arrived.
 const repeatable = 10 * time.Minute
 
+// revivable is how long after it was given up a run still takes what its node could
+// not deliver before: a switch that was off for a night loses no report.
+const revivable = 7 * 24 * time.Hour
+
 // Offer records a run that is offered to a node, and makes the node if it is not
 // known. Of the run, ID, Node, Night, Image, Plan, Offered and Deadline are used.
 func (s *Store) Offer(ctx context.Context, r farm.Run, t Token) error {
@@ -77,8 +81,8 @@ func insertRun(ctx context.Context, tx *sql.Tx, r farm.Run, token []byte) (key i
 	return key, err
 }
 
-// Append adds a chunk to a report. A chunk that arrived before, with the same
-// bytes, is no error. The errors are [ErrNotFound], [ErrOver], [ErrTooLarge], a
+// Append adds a chunk to a report. One of a run that was lost brings it back, to be
+// judged again. A chunk that arrived before, with the same bytes, is no error. The errors are [ErrNotFound], [ErrOver], [ErrTooLarge], a
 // [*SequenceError] or one of the database.
 func (s *Store) Append(ctx context.Context, id string, c Chunk) (Progress, error) {
 	sum := sha256.Sum256(c.Data)
@@ -109,9 +113,11 @@ func expect(ctx context.Context, tx *sql.Tx, id string, c Chunk) (key int64, err
 	}
 	err = tx.QueryRowContext(ctx, `UPDATE runs SET state = $4, ended = $5, updated = $6, chunks = chunks + 1, bytes = bytes + $7,
 		started = CASE WHEN started = 0 THEN $6 ELSE started END,
-		stage = CASE WHEN $8 = '' THEN stage ELSE $8 END
-		WHERE id = $1 AND chunks = $2 AND state IN ('offered', 'running') AND bytes + $7 <= $3 RETURNING key`,
-		id, c.Seq, MaxReport, string(state), ended, micro(c.At), len(c.Data), clean(c.Stage)).Scan(&key)
+		stage = CASE WHEN $8 = '' THEN stage ELSE $8 END,
+		judged = CASE WHEN state = 'lost' THEN -1 ELSE judged END, why = ''
+		WHERE id = $1 AND chunks = $2 AND bytes + $7 <= $3
+			AND (state IN ('offered', 'running') OR state = 'lost' AND ended >= $9 AND removed = 0) RETURNING key`,
+		id, c.Seq, MaxReport, string(state), ended, micro(c.At), len(c.Data), clean(c.Stage), micro(c.At.Add(-revivable))).Scan(&key)
 	return key, err
 }
 
@@ -123,7 +129,7 @@ func unexpected(ctx context.Context, tx *sql.Tx, id string, c Chunk, sum [sha256
 		return Progress{}, err
 	case c.Seq < r.Next && c.Seq >= 0:
 		return r.Progress, repeated(ctx, tx, r, c, sum)
-	case r.state.Over():
+	case r.state == farm.Complete || r.answers(c.At) != nil:
 		return r.Progress, refusal{ErrOver}
 	case c.Seq == r.Next:
 		return r.Progress, refusal{ErrTooLarge}
@@ -162,11 +168,22 @@ type progress struct {
 	key   int64
 	state farm.State
 	ended time.Time
+	// removed tells that the report is no longer kept.
+	removed bool
 }
 
 // answers tells whether the node that delivers the run still gets answers.
 func (r progress) answers(at time.Time) error {
-	if r.state == farm.Lost || r.state == farm.Complete && at.Sub(r.ended) > repeatable {
+	var still time.Duration
+	switch r.state {
+	case farm.Complete:
+		still = repeatable
+	case farm.Lost:
+		still = revivable
+	default:
+		return nil
+	}
+	if r.removed || at.Sub(r.ended) > still {
 		return refusal{ErrOver}
 	}
 	return nil
@@ -175,8 +192,8 @@ func (r progress) answers(at time.Time) error {
 func readProgress(ctx context.Context, q querier, id string) (progress, error) {
 	var r progress
 	var ended int64
-	err := q.QueryRowContext(ctx, `SELECT key, state, chunks, ended FROM runs WHERE id = $1`, id).
-		Scan(&r.key, &r.state, &r.Next, &ended)
+	err := q.QueryRowContext(ctx, `SELECT key, state, chunks, ended, removed <> 0 FROM runs WHERE id = $1`, id).
+		Scan(&r.key, &r.state, &r.Next, &ended, &r.removed)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, refusal{fmt.Errorf("run %s: %w", id, ErrNotFound)}
 	}
