@@ -3,6 +3,7 @@ package intake
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -28,6 +29,15 @@ func (in *Intake) read(w http.ResponseWriter, r *http.Request, limit int64) ([]b
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
+	// Until the request is over; a body of unknown length may be as large as allowed.
+	held := limit
+	if r.ContentLength >= 0 {
+		held = r.ContentLength
+	}
+	if !in.held.TryAcquire(held) {
+		return nil, delay(http.StatusServiceUnavailable, 5*time.Second, "the server has its hands full")
+	}
+	context.AfterFunc(r.Context(), func() { in.held.Release(held) })
 	p := &paced{body: r.Body, conn: http.NewResponseController(w), due: time.Now().Add(in.grace)}
 	data, err := io.ReadAll(http.MaxBytesReader(w, p, limit))
 	var large *http.MaxBytesError

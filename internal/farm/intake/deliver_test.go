@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/semaphore"
 
 	"mkp2pimg/internal/farm"
 	"mkp2pimg/internal/farm/limit"
@@ -337,4 +338,18 @@ func TestStageName(t *testing.T) {
 	} {
 		assert.Equal(t, want, stageName(id))
 	}
+}
+
+// TestManyBodies: what is in memory at a time is bounded, whoever sends it.
+func TestManyBodies(t *testing.T) {
+	l := newLab(t, sqlite(t))
+	l.held = semaphore.NewWeighted(100)
+	run := l.offer("gpu-1")
+	part := chunks("gpu-1", 1)[0]
+	require.Greater(t, len(part), 100)
+	w := l.post(run, "0", part)
+	assert.Equal(t, 503, w.Code)
+	assert.Equal(t, "5", w.Header().Get("Retry-After"))
+	l.held = semaphore.NewWeighted(int64(len(part)))
+	assert.Equal(t, 200, l.post(run, "0", part).Code)
 }

@@ -46,6 +46,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"mkp2pimg/internal/farm"
 	"mkp2pimg/internal/farm/limit"
 	"mkp2pimg/internal/farm/store"
@@ -91,11 +93,15 @@ type Config struct {
 type Intake struct {
 	Config
 	mux  *http.ServeMux
-	wake chan struct{} // there is something to judge
-	room chan struct{} // a place for each chunk that may be in memory unpacked
+	wake chan struct{}       // there is something to judge
+	held *semaphore.Weighted // bytes of bodies
+	room chan struct{}       // a place for each chunk that may be in memory unpacked
 	// grace is how long a body may take before it must arrive at minRate.
 	grace time.Duration
 }
+
+// maxHeld bounds the bodies of requests that are in memory, as they came, in bytes.
+const maxHeld = 256 << 20
 
 // maxUnpacked bounds the chunks that are in memory unpacked: 64 of 4 MiB.
 const maxUnpacked = 64
@@ -120,7 +126,7 @@ func New(c Config) *Intake {
 	}
 	in := &Intake{
 		Config: c, mux: http.NewServeMux(),
-		wake: make(chan struct{}, 1), room: make(chan struct{}, maxUnpacked), grace: 10 * time.Second,
+		wake: make(chan struct{}, 1), held: semaphore.NewWeighted(maxHeld), room: make(chan struct{}, maxUnpacked), grace: 10 * time.Second,
 	}
 	in.route("/v1/runs/{run}/chunks/{seq}", methods{"POST": in.postChunk})
 	in.route("/v1/runs/{run}", methods{"GET": in.getRun})
