@@ -369,7 +369,7 @@ func TestMAAS(t *testing.T) {
 	assert.Regexp(t, `^\d\d:\d\d:\d\d$`, m.Timeout)
 
 	if lint, err := exec.LookPath("shellcheck"); err == nil {
-		out, err := exec.Command(lint, file).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), lint, file).CombinedOutput()
 		assert.NoError(t, err, string(out))
 	}
 }
@@ -404,7 +404,7 @@ func TestMAASScript(t *testing.T) {
 			write("download/mkp2pimg", fmt.Sprintf("#!/bin/sh\n[ \"$*\" = 'check --verbose' ] || exit 98\necho '%s'\nexit %d\n", tt.says, tt.code))
 			script, err := filepath.Abs("maas/p2p-check.sh")
 			require.NoError(t, err)
-			cmd := exec.Command(bash, script)
+			cmd := exec.CommandContext(t.Context(), bash, script)
 			result := filepath.Join(dir, "result.yaml")
 			cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "DOWNLOAD_PATH="+filepath.Join(dir, "download"), "RESULT_PATH="+result)
 			out, err := cmd.CombinedOutput()
@@ -450,7 +450,7 @@ func TestSystemd(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
 		args = append(args, filepath.Join(dir, name))
 	}
-	out, err := exec.Command(analyze, args...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), analyze, args...).CombinedOutput()
 	assert.NoError(t, err, string(out))
 	for line := range strings.Lines(string(out)) {
 		assert.NotContains(t, line, "mkp2pimg-farm", "systemd has something to say about the units")

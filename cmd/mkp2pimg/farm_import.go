@@ -148,8 +148,7 @@ func importFile(ctx context.Context, name string, stdin io.Reader, stdout io.Wri
 		}
 		n, err := archive.Read(ctx, in, s)
 		fmt.Fprintf(stdout, "%s: %d nodes, %d pinned baselines, %d runs, %d of them were there already\n", name, n.Nodes, n.Baselines, n.Runs, n.Present)
-		var bad *archive.LineError
-		if errors.As(err, &bad) {
+		if _, bad := errors.AsType[*archive.LineError](err); bad {
 			err = dataError{err}
 		}
 		return err
@@ -160,8 +159,7 @@ func importFile(ctx context.Context, name string, stdin io.Reader, stdout io.Wri
 	}
 	run, fresh, err := take(ctx, text)
 	if err != nil {
-		var bad *intake.ImportError
-		if errors.As(err, &bad) {
+		if _, bad := errors.AsType[*intake.ImportError](err); bad {
 			err = dataError{err}
 		}
 		return err
@@ -204,8 +202,7 @@ func (o *importOptions) sender() (importer, error) {
 		request := "POST " + u.Redacted()
 		resp, err := client.HTTP.Do(req)
 		if err != nil {
-			var outer *url.Error
-			if errors.As(err, &outer) {
+			if outer, ok := errors.AsType[*url.Error](err); ok {
 				err = outer.Err // method and URL are said already
 			}
 			return answer.Run, false, &nightly.ServerError{Request: request, Err: err}

@@ -170,7 +170,7 @@ func TestFarmRun(t *testing.T) {
 				assert.True(t, strings.HasPrefix(string(text), head), "%s: %.40q", files[i], text)
 				assert.Contains(t, string(text), "good1")
 			}
-			for _, name := range strings.Fields(tt.nodes) {
+			for name := range strings.FieldsSeq(tt.nodes) {
 				_, err := b.db.Armed(t.Context(), l.Night(time.Now()), name)
 				require.ErrorIs(t, err, store.ErrNotFound, "%s is still armed", name)
 			}

@@ -164,10 +164,9 @@ func (s *farmServer) run(ctx context.Context, l *lab.Lab, pair keyPair) error {
 	} else if err != nil {
 		return dataError{err}
 	}
-	servers, err := s.listen(l, pair)
+	servers, err := s.listen(ctx, l, pair)
 	if err != nil {
-		udp.Close()
-		return err
+		return errors.Join(err, udp.Close())
 	}
 	s.announce(l)
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
@@ -191,8 +190,8 @@ func (s *farmServer) run(ctx context.Context, l *lab.Lab, pair keyPair) error {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 		defer cancel()
 		for _, h := range servers {
-			if h.Shutdown(late) != nil {
-				h.Close()
+			if err := h.Shutdown(late); err != nil {
+				s.log.Warn("requests under way are cut off", "error", errors.Join(err, h.Close()))
 			}
 		}
 		stopWork()
@@ -217,7 +216,7 @@ func (h *httpServer) serve() error {
 
 // listen opens the HTTP servers. With TLS, the one without it serves no more than
 // what firmware and iPXE fetch.
-func (s *farmServer) listen(l *lab.Lab, pair keyPair) (all []*httpServer, err error) {
+func (s *farmServer) listen(ctx context.Context, l *lab.Lab, pair keyPair) (all []*httpServer, err error) {
 	plain, whole := http.NewServeMux(), http.NewServeMux()
 	for _, mux := range []*http.ServeMux{plain, whole} {
 		for _, path := range []string{"/boot.ipxe", "/v1/ipxe", "/v1/boot/", "/images/", "/loaders/"} {
@@ -237,10 +236,10 @@ func (s *farmServer) listen(l *lab.Lab, pair keyPair) (all []*httpServer, err er
 		wanted = []server{{l.Listen, plain, keyPair{}}, {l.TLS.Listen, whole, pair}}
 	}
 	for _, w := range wanted {
-		listener, err := net.Listen("tcp", w.addr)
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", w.addr)
 		if err != nil {
 			for _, h := range all {
-				h.listener.Close()
+				err = errors.Join(err, h.listener.Close())
 			}
 			return nil, hostError{fmt.Errorf("%s: %w%s", l.Path, err, listenHint(err))}
 		}
@@ -330,19 +329,19 @@ func (s *farmServer) reload(ctx context.Context) {
 }
 
 // needRestart lists the keys in which two labs differ that are only read at the start.
-func needRestart(old, new *lab.Lab) []string {
+func needRestart(before, after *lab.Lab) []string {
 	var keys []string
 	for _, k := range []struct {
 		name string
 		same bool
 	}{
-		{"listen", old.Listen == new.Listen},
-		{"server", old.Server == new.Server},
-		{"tls", old.TLS == new.TLS},
-		{"dhcp", sameDHCP(old.DHCP, new.DHCP)},
-		{"store", old.Store == new.Store},
-		{"admin-token-file", old.AdminTokenFile == new.AdminTokenFile},
-		{"retention", old.Retention == new.Retention},
+		{"listen", before.Listen == after.Listen},
+		{"server", before.Server == after.Server},
+		{"tls", before.TLS == after.TLS},
+		{"dhcp", sameDHCP(before.DHCP, after.DHCP)},
+		{"store", before.Store == after.Store},
+		{"admin-token-file", before.AdminTokenFile == after.AdminTokenFile},
+		{"retention", before.Retention == after.Retention},
 	} {
 		if !k.same {
 			keys = append(keys, k.name)

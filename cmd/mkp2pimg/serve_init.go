@@ -53,8 +53,7 @@ func initLab(out io.Writer, path, image string) error {
 	}
 	_, err = f.Write(text)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		os.Remove(path)
-		return err
+		return errors.Join(err, os.Remove(path))
 	}
 	fmt.Fprintf(out, "%s written: look through it, then start \"mkp2pimg serve --lab %s\"\n", path, path)
 	for _, name := range []string{images.ManifestName, pxe.BIOS} {

@@ -59,7 +59,7 @@ func (s *syncBuffer) String() string {
 // freeAddress is an address of this machine that nobody listens at.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()
@@ -99,12 +99,11 @@ func (s *server) start() {
 		return <-ended
 	})
 	s.t.Cleanup(func() { assert.NoError(s.t, s.stop()) })
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.plain+"/boot.ipxe", nil)
+	require.NoError(s.t, err)
 	require.Eventually(s.t, func() bool {
-		resp, err := s.client.Get(s.plain + "/boot.ipxe")
-		if err == nil {
-			resp.Body.Close()
-		}
-		return err == nil
+		resp, err := s.client.Do(req)
+		return err == nil && resp.Body.Close() == nil
 	}, time.Minute, 10*time.Millisecond, "%s", s.log)
 }
 
@@ -274,7 +273,7 @@ func TestServeReload(t *testing.T) {
 func discard() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 func TestServeRefuses(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
 	image := filepath.Join(t.TempDir(), "out")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -79,8 +80,7 @@ func readContents(dir string) (*contents, error) {
 		}
 		h := sha256.New()
 		_, err = io.Copy(h, f)
-		f.Close()
-		if err != nil {
+		if err := errors.Join(err, f.Close()); err != nil {
 			return nil, err
 		}
 		if got := hex.EncodeToString(h.Sum(nil)); got != a.SHA256 {
@@ -101,8 +101,7 @@ func (c *contents) open(dir, name string) (*os.File, error) {
 		return nil, err
 	}
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() || st.Size() != a.Size {
-		f.Close()
-		return nil, fmt.Errorf("%s: it is not what its manifest says", filepath.Join(dir, name))
+		return nil, errors.Join(fmt.Errorf("%s: it is not what its manifest says", filepath.Join(dir, name)), f.Close())
 	}
 	return f, nil
 }

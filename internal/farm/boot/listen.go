@@ -64,7 +64,7 @@ func (s *Service) Listen(p Ports) (_ *Listener, err error) {
 	}
 	defer func() {
 		if err != nil {
-			l.Close()
+			err = errors.Join(err, l.Close())
 		}
 	}()
 	for port, at := range map[int]int{dhcpPort: p.DHCP, pxePort: p.PXE} {
@@ -104,24 +104,30 @@ func (l *Listener) Serve(ctx context.Context) error {
 	if l.dhcp.Leases != nil {
 		g.Go(func() error { return l.keep(ctx) })
 	}
-	context.AfterFunc(ctx, l.closeDHCP)
+	context.AfterFunc(ctx, func() {
+		if err := l.closeDHCP(); err != nil {
+			l.s.log.Warn("dhcp", "error", err)
+		}
+	})
 	return g.Wait()
 }
 
 // Close closes the sockets of a listener that does not serve.
-func (l *Listener) Close() {
-	l.closeDHCP()
+func (l *Listener) Close() error {
+	err := l.closeDHCP()
 	if l.tftp != nil {
-		l.tftp.Close()
+		err = errors.Join(err, l.tftp.Close())
 	}
+	return err
 }
 
-func (l *Listener) closeDHCP() {
+func (l *Listener) closeDHCP() (err error) {
 	for _, conn := range l.conns {
 		if conn != nil {
-			conn.Close()
+			err = errors.Join(err, conn.Close())
 		}
 	}
+	return err
 }
 
 // keep writes leases down as they change.
@@ -146,7 +152,7 @@ func (l *Listener) packets(ctx context.Context, conn net.PacketConn, port int) e
 	for {
 		n, from, err := conn.ReadFrom(buf)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the end that was asked for
 		}
 		if errors.Is(err, net.ErrClosed) {
 			return fmt.Errorf("dhcp, port %d: %w", port, err)

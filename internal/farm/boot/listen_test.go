@@ -3,6 +3,8 @@ package boot
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
@@ -21,19 +23,19 @@ import (
 // freePort is a UDP port that nobody has.
 func freePort(t *testing.T) int {
 	t.Helper()
-	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	c, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer c.Close()
 	return c.LocalAddr().(*net.UDPAddr).Port
 }
 
 // onLoopback serves DHCP and TFTP at ports of the loopback interface.
-func onLoopback(t *testing.T) (*bench, Ports) {
+func onLoopback(t *testing.T) Ports {
 	t.Helper()
 	b := newBench(t, "unknown:", "dhcp: {mode: proxy, interface: lo}\nunknown:")
 	ports := Ports{freePort(t), freePort(t), freePort(t)}
 	l, err := b.Listen(ports)
-	if os.IsPermission(err) {
+	if errors.Is(err, fs.ErrPermission) {
 		t.Skip("this kernel lets only root bind a socket to an interface")
 	}
 	require.NoError(t, err)
@@ -44,12 +46,12 @@ func onLoopback(t *testing.T) (*bench, Ports) {
 		stop()
 		assert.NoError(t, <-ended)
 	})
-	return b, ports
+	return ports
 }
 
 func TestBootServerSocket(t *testing.T) {
-	_, ports := onLoopback(t)
-	conn, err := net.Dial("udp4", (&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: ports.PXE}).String())
+	ports := onLoopback(t)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "udp4", (&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: ports.PXE}).String())
 	require.NoError(t, err)
 	defer conn.Close()
 	ask := func(mac byte) []byte {
@@ -71,7 +73,7 @@ func TestBootServerSocket(t *testing.T) {
 }
 
 func TestTFTP(t *testing.T) {
-	_, ports := onLoopback(t)
+	ports := onLoopback(t)
 	c, err := tftp.NewClient((&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: ports.TFTP}).String())
 	require.NoError(t, err)
 	c.SetBlockSize(1468)
@@ -119,11 +121,11 @@ func TestListenErrors(t *testing.T) {
 	require.ErrorContains(t, err, "is not in 127.0.0.0/8, the net of interface lo")
 
 	b = newBench(t, "unknown:", "dhcp: {mode: proxy, interface: lo}\nunknown:")
-	taken, err := net.ListenPacket("udp4", "0.0.0.0:0")
+	taken, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp4", "0.0.0.0:0")
 	require.NoError(t, err)
 	defer taken.Close()
 	_, err = b.Listen(Ports{taken.LocalAddr().(*net.UDPAddr).Port, freePort(t), freePort(t)})
-	if !os.IsPermission(err) {
+	if !errors.Is(err, fs.ErrPermission) {
 		require.ErrorContains(t, err, "another program has it")
 	}
 
@@ -139,7 +141,7 @@ func TestLeasesSurviveTheServer(t *testing.T) {
 	path := t.TempDir() + "/leases.json"
 	b := newBench(t, "unknown:", "dhcp: {mode: full, interface: lo, range: 127.0.0.100-127.0.0.110, lease-file: "+path+"}\nunknown:")
 	l, err := b.Listen(Ports{freePort(t), freePort(t), freePort(t)})
-	if os.IsPermission(err) {
+	if errors.Is(err, fs.ErrPermission) {
 		t.Skip("this kernel lets only root bind a socket to an interface")
 	}
 	require.NoError(t, err)

@@ -99,8 +99,9 @@ var pattern string
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if pattern != "" {
-		os.RemoveAll(pattern)
+	if err := os.RemoveAll(pattern); err != nil { // the empty name is nothing
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
 	os.Exit(code)
 }

@@ -90,8 +90,7 @@ func (c *Client) Runs(ctx context.Context, night string) ([]farm.Run, error) {
 func (c *Client) do(ctx context.Context, method string, body, answer any, path ...string) error {
 	u := c.Base.JoinPath(path...)
 	fail := func(err error) error {
-		var outer *url.Error
-		if errors.As(err, &outer) {
+		if outer, ok := errors.AsType[*url.Error](err); ok {
 			err = outer.Err // method and URL are said already
 		}
 		return &ServerError{Request: method + " " + u.Redacted(), Err: err}

@@ -113,7 +113,7 @@ func (l *line) RoundTrip(req *http.Request) (*http.Response, error) {
 			resp.Body = limited{io.LimitReader(resp.Body, largestBody), resp.Body}
 			return resp, nil
 		}
-		resp.Body.Close()
+		resp.Body.Close() //nolint:errcheck // the request is made again
 		if err := l.pause(req.Context(), retryAfter(resp.Header)); err != nil {
 			return nil, err
 		}
@@ -159,23 +159,18 @@ func status(err error) int {
 }
 
 func answerOf(err error) *schemas.Error {
-	var several *schemas.CollectionError
-	if errors.As(err, &several) {
+	if several, ok := errors.AsType[*schemas.CollectionError](err); ok {
 		for _, e := range several.Failures {
 			err = e // one stands for all
 		}
 	}
-	var answer *schemas.Error
-	if errors.As(err, &answer) {
-		return answer
-	}
-	return nil
+	answer, _ := errors.AsType[*schemas.Error](err)
+	return answer
 }
 
 // explain says what was asked of the BMC, what it answered, and what to do.
 func (s *session) explain(err error) error {
-	var done *Error
-	if errors.As(err, &done) {
+	if done, ok := errors.AsType[*Error](err); ok {
 		return done
 	}
 	e := &Error{Target: s.target(), Request: s.line.request(), Err: err}
@@ -193,15 +188,13 @@ func (s *session) explain(err error) error {
 		}
 		return e
 	}
-	var several *schemas.CollectionError
-	if errors.As(err, &several) {
+	if several, ok := errors.AsType[*schemas.CollectionError](err); ok {
 		for _, failure := range several.Failures {
 			e.Err = failure
 		}
 	}
 	e.Hint, e.Final = s.connectAdvice(e.Err)
-	var outer *url.Error
-	if errors.As(e.Err, &outer) {
+	if outer, ok := errors.AsType[*url.Error](e.Err); ok {
 		e.Err = outer.Err // method and URL are said already
 	}
 	return e

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -80,7 +81,8 @@ func (b *bmc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	user, password, basic := r.BasicAuth()
-	if r.Header.Get("X-Auth-Token") != "token" && !(basic && b.basicOnly && user == bmcUser && password == bmcPassword) {
+	basic = basic && b.basicOnly && user == bmcUser && password == bmcPassword
+	if r.Header.Get("X-Auth-Token") != "token" && !basic {
 		complain(w, http.StatusUnauthorized, "Base.1.8.NoValidSession", "There is no valid session.", "")
 		return
 	}
@@ -151,9 +153,7 @@ func (b *bmc) patch(w http.ResponseWriter, r *http.Request, body []byte) {
 		return
 	}
 	if !b.forgets {
-		for k, v := range change.Boot {
-			b.boot[k] = v
-		}
+		maps.Copy(b.boot, change.Boot)
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
@@ -216,10 +216,11 @@ func (b *bmc) asked() []string {
 	return changes
 }
 
-func patched(path string, keysAndValues ...string) string {
+// patched is the request that sets members of the system's Boot.
+func patched(keysAndValues ...string) string {
 	var pairs []string
 	for i := 0; i < len(keysAndValues); i += 2 {
 		pairs = append(pairs, fmt.Sprintf("%q:%q", "BootSourceOverride"+keysAndValues[i], keysAndValues[i+1]))
 	}
-	return "PATCH " + path + ` {"Boot":{` + strings.Join(pairs, ",") + "}}"
+	return `PATCH /Systems/1 {"Boot":{` + strings.Join(pairs, ",") + "}}"
 }

@@ -56,7 +56,7 @@ func execute(ctx context.Context, environment []string, argv ...string) (stdout,
 	case errors.Is(err, exec.ErrWaitDelay):
 		err = nil // it ended well, and left something running
 	case err != nil && ctx.Err() != nil:
-		err = fmt.Errorf("%w (%v)", context.Cause(ctx), err)
+		err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 	}
 	return out.String(), errs.String(), err
 }

@@ -89,7 +89,7 @@ func TestMagicPacket(t *testing.T) {
 }
 
 func TestWakeOnLAN(t *testing.T) {
-	here, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	here, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer here.Close()
 	w := wol{mac: "52:54:00:12:34:56", broadcast: here.LocalAddr().String()}
@@ -119,7 +119,7 @@ func fakeTool(t *testing.T, commands string) (program, log string) {
 	text := "#!/bin/sh\necho \"$@\" >> " + log + "\n" + commands + "\n"
 	// Written by another process: this one may fork while it has the file open,
 	// and what is open for writing can't be run.
-	cmd := exec.Command("/bin/sh", "-c", `cat > "$0" && chmod 700 "$0"`, program)
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `cat > "$0" && chmod 700 "$0"`, program)
 	cmd.Stdin = strings.NewReader(text)
 	require.NoError(t, cmd.Run())
 	return program, log
@@ -254,7 +254,7 @@ func sets(t *testing.T, dir string) []string {
 // dir and writes what it was asked for to the file log there.
 func startSimulator(t *testing.T, dir string) (address string) {
 	t.Helper()
-	free, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	free, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	address = free.LocalAddr().String()
 	require.NoError(t, free.Close())
@@ -296,7 +296,7 @@ user 2 true "admin" "secret" admin 10 none md2 md5 straight
 chassis_control "`+chassis+` 0x20"
 `)
 	commands := write("commands", "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr\nmc_enable 0x20\n")
-	sim := exec.Command("ipmi_sim", "-n", "-c", config, "-f", commands, "-s", t.TempDir())
+	sim := exec.CommandContext(t.Context(), "ipmi_sim", "-n", "-c", config, "-f", commands, "-s", t.TempDir())
 	require.NoError(t, sim.Start())
 	t.Cleanup(func() {
 		_ = sim.Process.Kill()

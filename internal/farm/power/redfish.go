@@ -117,7 +117,7 @@ func (s *session) close(ctx context.Context) {
 // else the one with the node's UUID or serial number.
 func (s *session) choose() error {
 	systems, err := s.api.Service.Systems()
-	is := func(v *schemas.ComputerSystem) bool { return true }
+	is := func(*schemas.ComputerSystem) bool { return true }
 	switch {
 	case s.System != "":
 		is = func(v *schemas.ComputerSystem) bool { return s.System == v.ID || s.System == v.ODataID }
@@ -214,23 +214,16 @@ func refused(err error) bool {
 // is changed, and some of them compare badly: with what they sent, with the strong
 // form of a weak tag only (RFC 9110 forbids weak ones there), or never.
 func (s *session) patch(uri string, body any) error {
-	resp, err := s.api.Get(uri)
+	tag, err := s.tag(uri)
 	if err != nil {
 		return err
 	}
-	tag := resp.Header.Get("ETag")
-	var state struct {
-		Tag string `json:"@odata.etag"`
-	}
-	if json.NewDecoder(resp.Body).Decode(&state) == nil {
-		tag = cmp.Or(tag, state.Tag)
-	}
-	resp.Body.Close()
 	for _, tag := range slices.Compact([]string{tag, strings.TrimPrefix(tag, "W/"), ""}) {
 		var header map[string]string
 		if tag != "" {
 			header = map[string]string{"If-Match": tag}
 		}
+		var resp *http.Response
 		if resp, err = s.api.PatchWithHeaders(uri, body, header); err == nil {
 			return resp.Body.Close()
 		}
@@ -239,6 +232,23 @@ func (s *session) patch(uri string, body any) error {
 		}
 	}
 	return err
+}
+
+// tag is the ETag of a resource, from the header or the body; empty: it has none.
+func (s *session) tag(uri string) (string, error) {
+	resp, err := s.api.Get(uri)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	tag := resp.Header.Get("ETag")
+	var state struct {
+		Tag string `json:"@odata.etag"`
+	}
+	if json.NewDecoder(resp.Body).Decode(&state) == nil {
+		tag = cmp.Or(tag, state.Tag)
+	}
+	return tag, nil
 }
 
 // settings is the resource for what shall be so from the next start on.

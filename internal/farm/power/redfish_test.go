@@ -47,7 +47,7 @@ const (
 )
 
 func TestRedfish(t *testing.T) {
-	noMode := patched("/Systems/1", "Enabled", "Once", "Target", "Pxe")
+	noMode := patched("Enabled", "Once", "Target", "Pxe")
 	tests := []struct {
 		name  string
 		bmc   func(*bmc)
@@ -73,7 +73,7 @@ func TestRedfish(t *testing.T) {
 		{name: "no sessions", bmc: func(b *bmc) { b.basicOnly = true }, asked: []string{toPXE, resetTo + `On"}`}},
 		{
 			name: "UEFI HTTP only", bmc: func(b *bmc) { b.targets = []string{"Hdd", "UefiHttp"} },
-			asked: []string{patched("/Systems/1", "Enabled", "Once", "Mode", "UEFI", "Target", "UefiHttp"), resetTo + `On"}`},
+			asked: []string{patched("Enabled", "Once", "Mode", "UEFI", "Target", "UefiHttp"), resetTo + `On"}`},
 		},
 		{name: "tag wanted", bmc: func(b *bmc) { b.tag, b.match = `"7"`, `"7"` }, asked: []string{toPXE, resetTo + `On"}`}},
 		{
@@ -131,7 +131,7 @@ func TestRedfish(t *testing.T) {
 }
 
 func TestRedfishErrors(t *testing.T) {
-	forget := patched("/Systems/1", "Enabled", "Disabled")
+	forget := patched("Enabled", "Disabled")
 	tests := []struct {
 		name  string
 		bmc   func(*bmc)
@@ -152,7 +152,7 @@ func TestRedfishErrors(t *testing.T) {
 		{
 			name: "boot source refused", bmc: func(b *bmc) { b.refuses = true },
 			want:  ": PATCH /redfish/v1/Systems/1: 400 Bad Request: A general error has occurred.; The property Boot is a read only property. (Remove the property from the request body.)",
-			asked: []string{toPXE, patched("/Systems/1", "Enabled", "Once", "Target", "Pxe")},
+			asked: []string{toPXE, patched("Enabled", "Once", "Target", "Pxe")},
 		},
 		{
 			name: "restart refused", bmc: func(b *bmc) { b.resetStatus = 500 },
@@ -275,7 +275,7 @@ func TestRedfishInterrupted(t *testing.T) {
 	}
 	_, err := r.NetworkBoot(ctx)
 	require.ErrorIs(t, err, context.Canceled)
-	assert.Equal(t, []string{toPXE, resetTo + `On"}`, patched("/Systems/1", "Enabled", "Disabled")}, b.asked())
+	assert.Equal(t, []string{toPXE, resetTo + `On"}`, patched("Enabled", "Disabled")}, b.asked())
 	assert.Zero(t, b.sessions, "sessions left open")
 }
 
