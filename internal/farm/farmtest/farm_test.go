@@ -152,7 +152,8 @@ func (l *laboratory) judge(t *testing.T, nodes map[string]*node) {
 	for name, n := range nodes {
 		runs := l.runs(t, name)
 		require.Len(t, runs, 1, name)
-		r := runs[0]
+		var r farm.Run
+		require.NoError(t, json.Unmarshal(l.get(t, "/v1/runs/"+runs[0].ID), &r))
 		kept := l.get(t, "/v1/runs/"+r.ID+"/report")
 		assert.Len(t, kept, int(r.Bytes), name)
 		own := n.report(t)
@@ -160,13 +161,14 @@ func (l *laboratory) judge(t *testing.T, nodes map[string]*node) {
 		switch name {
 		case "hangs", "loses":
 			assert.Equal(t, farm.Lost, r.State, name)
-			assert.Contains(t, r.Why, "deadline", name)
+			assert.Contains(t, r.Why, "the report has no end after 6m0s", name)
 			assert.True(t, bytes.HasPrefix(kept, own) || bytes.HasPrefix(own, kept), "%s: what arrived is what the node said, from the beginning", name)
 			assert.True(t, bytes.HasSuffix(kept, []byte("\n")), "%s: whole lines", name)
 			require.NotNil(t, r.Summary, name)
 		default:
 			assert.Equal(t, farm.Complete, r.State, name)
-			assert.Equal(t, string(own), string(kept), "%s: the report that it wrote to its serial port", name)
+			// A serial port that stands still for too long is given up by the node.
+			assert.True(t, bytes.HasPrefix(kept, own), "%s: what it wrote to its serial port", name)
 			assert.Empty(t, report.Check(kept), name)
 			require.NotNil(t, r.Summary, name)
 			assert.Equal(t, checks.VerdictNoGPU, r.Summary.Verdict, name)
