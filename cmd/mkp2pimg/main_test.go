@@ -121,7 +121,7 @@ func (b *bench) requireGoodRun(t *testing.T) {
 	t.Helper()
 	code, stdout, stderr := b.run(t.Context(), "fetch")
 	require.Equal(t, exitOK, code, stderr)
-	assert.Contains(t, stdout, b.lock+": 30 files for driver 535.261.03 and kernel 6.12.117+deb12-amd64 are in "+b.cache)
+	assert.Contains(t, stdout, b.lock+": 31 files for driver 535.261.03 and kernel 6.12.117+deb12-amd64 are in "+b.cache)
 	assert.FileExists(t, b.lock)
 	b.requireCacheWhole(t)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -195,21 +197,30 @@ func TestServeFinishesRequests(t *testing.T) {
 	s := startServer(t, aNode)
 	_, script := s.get(s.plain+"/v1/ipxe?mac=52-54-00-00-00-0a", "")
 	token, collect := parameter(t, script, "p2p.token"), parameter(t, script, "p2p.collect")
-	body, feed := io.Pipe()
-	answered := make(chan int, 1)
-	go func() {
-		code, _ := s.ask(http.MethodPost, collect+"/chunks/0", token, body)
-		answered <- code
-	}()
-	_, err := io.WriteString(feed, line[:10])
+	at, err := url.Parse(collect + "/chunks/0")
 	require.NoError(t, err)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", at.Host)
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/x-ndjson\r\n"+
+		"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n", at.Path, at.Host, token, len(line))
+	require.NoError(t, err)
+	answer := bufio.NewReader(conn)
+	goOn, err := http.ReadResponse(answer, nil) // the server is reading the body
+	require.NoError(t, err)
+	require.NoError(t, goOn.Body.Close())
+	require.Equal(t, http.StatusContinue, goOn.StatusCode)
+
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.stop() }()
 	require.Eventually(t, func() bool { return strings.Contains(s.log.String(), "stopping") }, time.Minute, time.Millisecond)
-	_, err = io.WriteString(feed, line[10:])
+	_, err = io.WriteString(conn, line)
 	require.NoError(t, err)
-	require.NoError(t, feed.Close())
-	assert.Equal(t, http.StatusOK, <-answered)
+	resp, err := http.ReadResponse(answer, nil)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	require.NoError(t, <-stopped)
 }
 
