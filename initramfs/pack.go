@@ -40,8 +40,8 @@ type PackOptions struct {
 //
 // (three boots each in QEMU by TCG). Unpacking does not depend on the level; what
 // firmware loads at every boot, often from a BMC's slow virtual drive, does. The best
-// level saves as much again as better over fastest, for five times the time of every
-// build.
+// level saves almost as much again as better does over fastest, for six times the
+// time of better in every build.
 //
 // The encoder searches for matches in one block while it codes and writes the one
 // before; more parallel than that takes frames of their own, which can't refer to
