@@ -1,17 +1,16 @@
 package mediatest
 
 import (
-	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/qemu/qemutest"
 )
 
 // image is the directory of the image to boot, made with all formats.
@@ -64,65 +63,19 @@ func secureBoot(t *testing.T, cert []byte) []string {
 }
 
 // machine is one that runs.
-type machine struct {
-	console string // file
-	began   time.Time
-	ended   chan error
-}
+type machine struct{ *qemutest.Machine }
 
 // start starts a machine with only what args attach to it.
-func start(t *testing.T, args ...string) *machine {
+func start(t *testing.T, args ...string) machine {
 	t.Helper()
-	qemu, err := exec.LookPath("qemu-system-x86_64")
-	if err != nil {
-		t.Skip("qemu-system-x86_64 is not installed")
-	}
-	m := &machine{console: filepath.Join(t.TempDir(), "console"), ended: make(chan error, 1)}
-	args = append([]string{
-		"-machine", "q35", "-accel", "tcg,thread=multi", "-m", "2048", "-smp", "2", "-display", "none", "-no-reboot",
-		"-serial", "file:" + m.console,
-	}, args...)
-	c := exec.CommandContext(t.Context(), qemu, args...)
-	c.Stderr = os.Stderr
-	m.began = time.Now()
-	require.NoError(t, c.Start())
-	go func() { m.ended <- c.Wait() }()
-	t.Cleanup(func() {
-		if c.Process.Kill() == nil {
-			<-m.ended //nolint:errcheck // killed, as it says
-		}
-	})
-	return m
+	return machine{qemutest.Start(t, append([]string{"-m", "2048", "-no-reboot"}, args...)...)}
 }
-
-// wait waits until the console says a text. A machine that hangs never does; the
-// test's own deadline ends it.
-func (m *machine) wait(t *testing.T, text string) {
-	t.Helper()
-	for {
-		said, _ := os.ReadFile(m.console)
-		if bytes.Contains(said, []byte(text)) {
-			t.Logf("%q after %.1f s", text, time.Since(m.began).Seconds())
-			return
-		}
-		select {
-		case err := <-m.ended:
-			t.Fatalf("the emulator ended (%v) before %q; the console said:\n%s", err, text, tail(said))
-		case <-time.After(100 * time.Millisecond):
-		}
-		if deadline, ok := t.Deadline(); ok && time.Until(deadline) < 20*time.Second {
-			t.Fatalf("no %q; the console said:\n%s", text, tail(said))
-		}
-	}
-}
-
-func tail(text []byte) []byte { return text[max(0, len(text)-3000):] }
 
 // reports waits for the first findings and the verdict.
-func (m *machine) reports(t *testing.T) {
+func (m machine) reports(t *testing.T) {
 	t.Helper()
-	m.wait(t, "checks    done")
-	m.wait(t, "P2P NO GPU")
+	m.Wait(t, "checks    done")
+	m.Wait(t, "P2P NO GPU")
 }
 
 // serve serves the directory above that of an image over HTTP, to guests at the

@@ -69,18 +69,16 @@ func TestMediaSecureBoot(t *testing.T) {
 	require.NotNil(t, block)
 	t.Run("enrolled", func(t *testing.T) {
 		m := start(t, append(esp(t, path), secureBoot(t, block.Bytes)...)...)
-		m.wait(t, "secureboot: Secure boot enabled")
+		m.Wait(t, "secureboot: Secure boot enabled")
 		m.reports(t)
-		m.wait(t, "nvidia.ko ran on this kernel and found no GPU")
+		m.Wait(t, "nvidia.ko ran on this kernel and found no GPU")
 	})
 	t.Run("another key enrolled", func(t *testing.T) {
 		other, err := signing.Load(signingtest.Files(t, "another"))
 		require.NoError(t, err)
 		m := start(t, append(esp(t, path), secureBoot(t, other.Certificate())...)...)
-		m.wait(t, "Access Denied")
-		said, err := os.ReadFile(m.console)
-		require.NoError(t, err)
-		assert.NotContains(t, string(said), "Linux version")
+		m.Wait(t, "Access Denied")
+		assert.NotContains(t, string(m.Said()), "Linux version")
 	})
 }
 

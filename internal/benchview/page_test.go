@@ -102,9 +102,9 @@ func (broken) Write([]byte) (int, error) { return 0, errors.New("no space") }
 
 func TestNice(t *testing.T) {
 	for v, want := range map[float64]float64{5.3: 10, 0.9: 1, 2: 2, 2.1: 5, 120: 200, 0: 1, -1: 1} {
-		assert.InEpsilon(t, want, nice(v), 1e-9, v)
+		assert.InEpsilon(t, want, Nice(v), 1e-9, v)
 	}
-	assert.InEpsilon(t, 1, nice(math.Inf(1)), 1e-9)
-	assert.InEpsilon(t, 1, nice(math.NaN()), 1e-9)
+	assert.InEpsilon(t, 1, Nice(math.Inf(1)), 1e-9)
+	assert.InEpsilon(t, 1, Nice(math.NaN()), 1e-9)
 	assert.Equal(t, []string{"4 KiB", "1 GiB", "1000 B", "3 MiB"}, []string{bytesOf(4096), bytesOf(1 << 30), bytesOf(1000), bytesOf(3 << 20)})
 }

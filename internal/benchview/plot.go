@@ -85,7 +85,7 @@ func (p plot) SVG() template.HTML {
 			least, most, top = min(least, pt.size), max(most, pt.size), max(top, pt.gbps)
 		}
 	}
-	step := nice(top / bandwidthTick)
+	step := Nice(top / bandwidthTick)
 	ticks := int(math.Ceil(top / step * 1.02)) // few, whatever a report claims
 	top = step * float64(ticks)
 	span := math.Log2(float64(most)) - math.Log2(float64(least))
@@ -180,8 +180,8 @@ func (p plot) writeLabels(b *strings.Builder, labels map[int]int, y func(float64
 	}
 }
 
-// nice returns 1, 2 or 5 times a power of ten, the first that is not less than v.
-func nice(v float64) float64 {
+// Nice returns 1, 2 or 5 times a power of ten, the first that is not less than v.
+func Nice(v float64) float64 {
 	if !(v > 0) || math.IsInf(v, 0) {
 		return 1
 	}

@@ -21,6 +21,7 @@ import (
 	checks "mkp2pimg/firmware-checks"
 	"mkp2pimg/internal/farm"
 	"mkp2pimg/internal/report"
+	"mkp2pimg/qemu/qemutest"
 )
 
 const (
@@ -81,11 +82,11 @@ func testFarm(t *testing.T, l *laboratory, image string) {
 	l.serve(t)
 	began := time.Now()
 	nodes := map[string]*node{
-		"bios1": start(t, "bios1", 1, bios),
-		"uefi1": start(t, "uefi1", 2, uefiPXE),
-		"uefi2": start(t, "uefi2", 3, uefiHTTP),
-		"hangs": start(t, "hangs", 4, bios),
-		"loses": start(t, "loses", 5, bios),
+		"bios1": start(t, 1, bios),
+		"uefi1": start(t, 2, uefiPXE),
+		"uefi2": start(t, 3, uefiHTTP),
+		"hangs": start(t, 4, bios),
+		"loses": start(t, 5, bios),
 	}
 	say := func(format string, args ...any) {
 		t.Helper()
@@ -98,11 +99,11 @@ func testFarm(t *testing.T, l *laboratory, image string) {
 	var back time.Time // when the server is to be started again
 	events := map[string]func(farm.Run){
 		"bios1": func(r farm.Run) {
-			forger = start(t, "forger", 6, direct, "-kernel", filepath.Join(image, "vmlinuz"), "-initrd", filepath.Join(image, "initrd.zst"),
+			forger = start(t, 6, direct, "-kernel", filepath.Join(image, "vmlinuz"), "-initrd", filepath.Join(image, "initrd.zst"),
 				"-append", "console=ttyS0,115200 p2p.plan=check p2p.after=poweroff p2p.collect="+base+"/v1/runs/"+r.ID+" p2p.token="+strings.Repeat("A", 43))
 		},
 		"hangs": func(farm.Run) { nodes["hangs"].freeze(t) },
-		"loses": func(farm.Run) { nodes["loses"].kill() },
+		"loses": func(farm.Run) { nodes["loses"].Kill() },
 		"uefi1": func(farm.Run) {
 			nodes["uefi1"].unplug(t)
 			l.kill(t)
@@ -135,10 +136,10 @@ func testFarm(t *testing.T, l *laboratory, image string) {
 		say("%s has delivered", name)
 	}
 	for _, name := range []string{"bios1", "uefi1", "uefi2"} {
-		nodes[name].wait(t, diskSays)
+		nodes[name].Wait(t, diskSays)
 		say("%s has started from its disk", name)
 	}
-	forger.wait(t, "401 Unauthorized")
+	forger.Wait(t, "401 Unauthorized")
 	say("forger was refused")
 	for _, name := range []string{"hangs", "loses"} {
 		lost := l.await(t, name, func(r farm.Run) bool { return r.State.Over() })
@@ -216,7 +217,7 @@ func (l *laboratory) serve(t *testing.T) {
 		l.stop()
 		if t.Failed() {
 			text, _ := os.ReadFile(filepath.Join(l.dir, "log"))
-			t.Logf("the server said:\n%s", tail(text))
+			t.Logf("the server said:\n%s", qemutest.Tail(text))
 		}
 	})
 	require.Eventually(t, func() bool {

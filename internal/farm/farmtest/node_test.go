@@ -3,14 +3,14 @@ package farmtest
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"mkp2pimg/qemu/qemutest"
 )
 
 // diskSays is what a node's disk says on the first serial port when it is booted.
@@ -28,28 +28,21 @@ const (
 
 // node is an emulated machine.
 type node struct {
-	name    string
-	mac     string
-	tap     string
-	console string // file of the first serial port
-	stream  string // file of the second, which its own copy of the report goes to
-	cmd     *exec.Cmd
-	ended   chan error
+	*qemutest.Machine
+	mac    string
+	tap    string
+	stream string // file of the second serial port, which its own copy of the report goes to
 }
 
 // start switches a node on. more are further arguments for QEMU.
-func start(t *testing.T, name string, number int, fw firmware, more ...string) *node {
+func start(t *testing.T, number int, fw firmware, more ...string) *node {
 	t.Helper()
 	dir := t.TempDir()
-	n := &node{
-		name: name, mac: mac(number), tap: tap(number),
-		console: filepath.Join(dir, "console"), stream: filepath.Join(dir, "stream"), ended: make(chan error, 1),
-	}
+	n := &node{mac: mac(number), tap: tap(number), stream: filepath.Join(dir, "stream")}
 	run(t, "ip", "tuntap", "add", n.tap, "mode", "tap")
 	run(t, "ip", "link", "set", n.tap, "master", bridge, "up")
 	args := []string{
-		"-machine", "q35", "-accel", "tcg,thread=multi", "-m", "1536", "-smp", "2", "-display", "none", "-monitor", "none",
-		"-serial", "file:" + n.console, "-serial", "file:" + n.stream,
+		"-m", "1536", "-monitor", "none", "-serial", "file:" + n.stream,
 		"-netdev", "tap,id=n0,ifname=" + n.tap + ",script=no,downscript=no",
 	}
 	card := "virtio-net-pci,netdev=n0,mac=" + n.mac
@@ -72,11 +65,7 @@ func start(t *testing.T, name string, number int, fw firmware, more ...string) *
 	for _, pxe := range absent[fw] {
 		args = append(args, "-fw_cfg", "name=opt/org.tianocore/"+pxe+",string=no")
 	}
-	n.cmd = exec.CommandContext(t.Context(), "qemu-system-x86_64", append(append(args, "-device", card), more...)...)
-	n.cmd.Stderr = os.Stderr
-	require.NoError(t, n.cmd.Start())
-	go func() { n.ended <- n.cmd.Wait() }()
-	t.Cleanup(n.kill)
+	n.Machine = qemutest.Start(t, append(append(args, "-device", card), more...)...)
 	return n
 }
 
@@ -99,14 +88,7 @@ func ovmf(t *testing.T, dir string) []string {
 // freeze stops a node in whatever it does: to the world it hangs.
 func (n *node) freeze(t *testing.T) {
 	t.Helper()
-	require.NoError(t, n.cmd.Process.Signal(syscall.SIGSTOP))
-}
-
-// kill takes the power away.
-func (n *node) kill() {
-	if n.cmd.Process.Kill() == nil {
-		<-n.ended //nolint:errcheck // killed, as it says
-	}
+	require.NoError(t, n.Signal(syscall.SIGSTOP))
 }
 
 // unplug takes the network cable out, plug puts it back.
@@ -126,28 +108,3 @@ func (n *node) report(t *testing.T) []byte {
 	}
 	return own
 }
-
-// said returns what the console said so far.
-func (n *node) said() []byte {
-	text, _ := os.ReadFile(n.console) // not there before it says anything
-	return text
-}
-
-// wait waits until the console says a text.
-func (n *node) wait(t *testing.T, text string) {
-	t.Helper()
-	for !bytes.Contains(n.said(), []byte(text)) {
-		select {
-		case err := <-n.ended:
-			t.Fatalf("%s: the emulator ended (%v) before %q; the console said:\n%s", n.name, err, text, tail(n.said()))
-		case <-t.Context().Done():
-			return
-		case <-time.After(200 * time.Millisecond):
-		}
-		if deadline, ok := t.Deadline(); ok && time.Until(deadline) < 20*time.Second {
-			t.Fatalf("%s: no %q; the console said:\n%s", n.name, text, tail(n.said()))
-		}
-	}
-}
-
-func tail(text []byte) []byte { return text[max(0, len(text)-3000):] }

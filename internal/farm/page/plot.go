@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"mkp2pimg/internal/benchview"
 	"mkp2pimg/internal/farm"
 	"mkp2pimg/internal/farm/judge"
 	"mkp2pimg/internal/measure"
@@ -69,7 +70,7 @@ func (s series) SVG() template.HTML {
 	if s.Base != nil {
 		top = max(top, s.Base.Median)
 	}
-	step := nice(top / 4)
+	step := benchview.Nice(top / 4)
 	ticks := int(math.Ceil(top / step * 1.02)) // few, whatever top is
 	top = step * float64(ticks)
 	span := max(s.dayLast.Sub(s.dayFirst).Hours(), 24)
@@ -267,18 +268,4 @@ func sparkline(worst []float64) template.HTML {
 	}
 	b = fmt.Appendf(b, `<circle cx="%.1f" cy="%.1f" r="2.2"/></svg>`, x(last), y(worst[last]))
 	return template.HTML(b) //nolint:gosec // numbers only
-}
-
-// nice returns 1, 2 or 5 times a power of ten, the first that is not less than v.
-func nice(v float64) float64 {
-	if !(v > 0) || math.IsInf(v, 0) {
-		return 1
-	}
-	power := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, f := range []float64{1, 2, 5} {
-		if f*power >= v*(1-1e-9) {
-			return f * power
-		}
-	}
-	return 10 * power
 }
